@@ -166,8 +166,7 @@ class VllmDraftEngine:
             step=0,
         )
         if self.ranks is not None:
-            chunk_ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
-            self.ranks.before_passes([*chunk_ends, *(chunk.num_draft_tokens for chunk in chunks[:drafting])])
+            self.ranks.before_passes(rank_plan(chunks))
         # Where nothing is drafted, one row of logits is for nothing.
         logits = self._forward(inputs.token_ids, inputs.positions, inputs.last[: max(drafting, 1)], batch)
         return logits[:drafting]
@@ -217,3 +216,9 @@ class VllmDraftEngine:
         for index, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
             first = num_computed_tokens // size
             self.coverage.allocated(request_id, first, block_ids[group][first:], index)
+
+
+def rank_plan(chunks: Sequence[Chunk]) -> list[int]:
+    """Returns what tensor-parallel ranks must have in common before their passes: rows, positions, draft lengths."""
+    ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
+    return [*ends, *(chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens)]

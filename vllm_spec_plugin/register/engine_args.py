@@ -36,7 +36,7 @@ class _FromCommandLine(dict[str, Any]):
 
 def patch() -> None:
     """Makes `--speculative-config` and `speculative_config=` accept a plugin.yaml, and `additional_config` name one."""
-    vllm_args.patch(_parse_speculative, _parse_additional, _configure)
+    vllm_args.patch(_parse_speculative, _parse_additional, configure)
 
 
 def _parse_speculative(parse_json: Callable[[str], Any], value: str) -> Any:
@@ -106,7 +106,7 @@ def _given(engine_args: Any) -> Any:
     return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
 
 
-def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool = False) -> Any:
+def configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool = False) -> Any:
     """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
     given = _given(engine_args)
     if given is None:
@@ -115,7 +115,7 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
     before = {name: getattr(engine_args, name) for name in REPLACED}
     try:
         if reason := reason_off():
-            _log_once(logging.WARNING, f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect")
+            log_once(logging.WARNING, f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect")
             engine_args.speculative_config = None
             return create()
         with _one_message(given):
@@ -142,7 +142,7 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
     frontend.patch()
     frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies)
     engine = engine_of(config, from_text=mode.from_text)
-    _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
+    log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
@@ -154,7 +154,7 @@ def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, 
 
 
 @functools.cache
-def _log_once(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     logger.log(level, "%s", message)
 
 

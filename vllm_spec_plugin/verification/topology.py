@@ -62,25 +62,6 @@ class Topology:
         """Returns the tree without the nodes deeper than `depth`."""
         return self if depth >= self.depth else self._part([n for n, d in enumerate(self.depths) if d <= depth])
 
-    def narrowed(self, num_chains: int) -> "Topology":
-        """Returns the tree of nodes, taken by priority with their parents, that has at most `num_chains` chains."""
-        if len(self.chains) <= num_chains:
-            return self
-        kept: set[int] = set()
-        has_child: set[int] = set()
-        count = 0
-        for node in self.order:
-            parent = self.parents[node]
-            if parent >= 0 and parent not in kept:
-                continue
-            # The first child of a leaf continues its chain.
-            is_new = parent in has_child or parent < 0
-            if count + is_new <= num_chains:
-                count += is_new
-                kept.add(node)
-                has_child.add(parent)
-        return self._part(sorted(kept))
-
     def way(self, node: int) -> tuple[int, ...]:
         """Returns the nodes on the path to `node`; empty for -1, the end of the text."""
         nodes = []

@@ -6,7 +6,6 @@ from vllm_spec_plugin.config import ConfigError, parse_config
 
 NGRAM = {"method": "ngram"}
 DRAFT = {"method": "draft_model", "model": "org/small"}
-SUFFIX = {"method": "suffix", "shared": True}
 MEDUSA = {"method": "medusa", "model": "org/heads"}
 SHARED = {**NGRAM, "shared": True}
 FIXED = {"proposer": NGRAM, "stream_granularity": "fixed"}

@@ -36,6 +36,8 @@ def test_the_least_file_has_the_documented_defaults() -> None:
         "stream_granularity": "free",
         "stream_tokens": None,
     }
+    proposer = parse_config({"proposer": SHARED}, "spec.yaml").model_dump()["proposer"]
+    assert (proposer["shared_tokens"], proposer["shared_scope"]) == (1_000_000, "salt")
 
 
 @pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
@@ -53,12 +55,6 @@ def test_how_many_heads_drafts_need(tree: object, num_heads: int | None, monkeyp
     data = {"proposer": {**MEDUSA, "tree": tree}, "draft_length": {"policy": "fixed", "tokens": 7}}
     parse_config(data, "spec.yaml").check_proposers(None, "spec.yaml")
     assert wanted == [num_heads]
-
-
-def test_shared_texts_have_the_documented_defaults() -> None:
-    proposer = parse_config({"proposer": SHARED}, "spec.yaml").proposer
-    assert isinstance(proposer, NgramConfig)
-    assert (proposer.shared_tokens, proposer.shared_scope) == (1_000_000, "salt")
 
 
 @pytest.mark.parametrize(
@@ -150,9 +146,13 @@ def test_every_shipped_file_is_among_those_checked_here() -> None:
 
 
 def draft_of(path: Path, model: str) -> str:
-    """Writes a file at `path` that names `model`, and tells the one that is meant."""
-    path.write_text(yaml.safe_dump({"proposer": {"method": "draft_model", "model": model}}))
-    proposer = load_config(path).proposer
+    """Writes a file at `path` whose cascade names `model`, and tells the one that is meant."""
+    path.write_text(yaml.safe_dump({"proposer": {"method": "cascade", "proposers": [NGRAM, DRAFT | {"model": model}]}}))
+    return meant_by(load_config(path))
+
+
+def meant_by(config: PluginConfig) -> str:
+    *_, proposer = config.proposers
     assert isinstance(proposer, DraftModelConfig)
     return proposer.model
 
@@ -166,9 +166,7 @@ def test_a_folder_beside_the_file_is_meant_first(tmp_path: Path, monkeypatch: py
     assert draft_of(beside / "spec.yaml", "../up") == str(tmp_path / "up")
     monkeypatch.chdir(tmp_path)
     (beside / "spec.yaml").rename(beside / "other.yaml")
-    proposer = load_config("conf/other.yaml").proposer
-    assert isinstance(proposer, DraftModelConfig)
-    assert proposer.model == str(tmp_path / "up")
+    assert meant_by(load_config("conf/other.yaml")) == str(tmp_path / "up")
 
 
 @pytest.mark.parametrize("model", ["org/small", "here/small", "a\0b", "x" * 5000, "../none"])
@@ -185,9 +183,7 @@ def test_what_is_not_beside_the_file_is_left_as_it_is(
 def test_plain_data_is_not_looked_for_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small").mkdir()
     monkeypatch.chdir(tmp_path)
-    proposer = parse_config({"proposer": {**DRAFT, "model": "small"}}, "spec.yaml").proposer
-    assert isinstance(proposer, DraftModelConfig)
-    assert proposer.model == "small"
+    assert meant_by(parse_config({"proposer": {**DRAFT, "model": "small"}}, "spec.yaml")) == "small"
 
 
 @pytest.mark.parametrize(("lenience", "method"), [(1, "block"), (0.9, "token")])
@@ -219,13 +215,3 @@ def test_a_tree_is_refused_beside_a_method_that_keeps_a_cache() -> None:
     assert message.endswith(
         "got draft_model, which keeps a KV cache, beside a tree; allowed: chains, or one of the two"
     )
-
-
-def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:
-    (tmp_path / "draft").mkdir()
-    path = tmp_path / "cascade.yaml"
-    items = "[{method: ngram}, {method: draft_model, model: draft}]"
-    path.write_text(f"proposer: {{method: cascade, proposers: {items}}}")
-    _, draft = load_config(path).proposers
-    assert isinstance(draft, DraftModelConfig)
-    assert draft.model == str(tmp_path / "draft")

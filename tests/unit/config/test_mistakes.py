@@ -14,10 +14,6 @@ METHODS = f"cascade, {MEMBERS}"
 MISTAKES = """
 proposer: {method: ngram, min_order: 99}
     proposer.min_order: got 99; allowed: a whole number from 1 to 16
-proposer: {method: ngram, min_order: '5'}
-    proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16
-proposer: {method: ngram, min_order: true}
-    proposer.min_order: got true; allowed: a whole number from 1 to 16
 proposer: {method: ngarm}
     proposer.method: got the text 'ngarm'; allowed: METHODS; did you mean ngram?
 proposer: {}
@@ -62,8 +58,6 @@ proposer: {method: ngram, shared: 'yes'}
     proposer.shared: got the text 'yes'; allowed: true or false
 proposer: {method: ngram, shared: true, shared_tokens: 1023}
     proposer.shared_tokens: got 1023; allowed: a whole number from 1024 to 1000000000
-proposer: {method: ngram, shared: true, shared_scope: everybody}
-    proposer.shared_scope: got the text 'everybody'; allowed: salt, global
 proposer: {method: ngram, shared_tokens: 5000}
     proposer.shared_tokens: got 5000, but proposer.shared is false, so no text is kept; allowed: leave it out,
     or set proposer.shared to true
@@ -105,18 +99,12 @@ proposer: {method: medusa, model: org/heads, tree: [[0], [1], [0]]}
     proposer.tree: path [0] is there twice; allowed: each path once
 proposer: {method: medusa}
     proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub
-proposer: {method: medusa, model: org/heads, draft_sampling: sample}
-    proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic
-proposer: {method: cascade, proposers: [{method: ngram}]}
-    proposer.proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
     proposer.proposers: got a list of 4; allowed: a list of 2 to 3 proposers, each with its method
 proposer: {method: cascade, proposers: {method: ngram}}
     proposer.proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngrm}]}
     proposer.proposers[1].method: got the text 'ngrm'; allowed: MEMBERS; did you mean ngram?
-proposer: {method: cascade, proposers: [{method: ngram}, {model: x}]}
-    proposer.proposers[1].method: missing; allowed: MEMBERS
 proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, proposers: []}]}
     proposer.proposers[1].method: got the text 'cascade'; allowed: MEMBERS
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
@@ -129,8 +117,6 @@ proposer: {method: cascade, proposers: [{method: draft_model, model: x}, {method
 proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
     proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which takes certain drafts only; allowed:
     greedy
-proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
     shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa

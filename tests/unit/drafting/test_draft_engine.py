@@ -2,34 +2,23 @@
 
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 
-from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine, rank_plan
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 
 def plan_of(*chunks: tuple[int, int, int, int]) -> list[int]:
-    """What is compared before the passes over chunks, each a row, its first and last position and its draft length."""
-    engine: Any = object.__new__(VllmDraftEngine)
-    plans: list[list[int]] = []
-    engine.ranks = SimpleNamespace(before_passes=lambda plan: plans.append(list(plan)))
-    engine._pass_inputs, engine._forward = mock.MagicMock(), lambda *_: torch.zeros(len(chunks), 1)
-    engine._tables, engine._sizes, engine._device = [], (), torch.device("cpu")
-    batch = SimpleNamespace(token_ids_cpu=np.zeros((4, 8), np.int32))
-    engine._runner = SimpleNamespace(max_num_reqs=4, input_batch=batch)
+    """Of chunks, each a row, its first and last position and its draft length."""
     given = []
     for row, start, stop, length in chunks:
         view = RequestView(f"r{row}", np.zeros(stop, np.int32), length, np.zeros(length), row=row)
         given.append(Chunk(view, start, stop, length, []))
-    engine.start(given, 4)
-    [plan] = plans
-    return plan
+    return rank_plan(given)
 
 
 @pytest.mark.parametrize("other", [(1, 3, 7, 4), (0, 2, 7, 4), (0, 3, 8, 4), (0, 3, 7, 3)])

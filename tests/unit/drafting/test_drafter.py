@@ -76,14 +76,6 @@ def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(dra
     assert q.probs[:, 0].tolist() == [0.75, 0.75]
 
 
-def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
-    drafter.draft([view("a", 3), view("b", 4)])
-    drafter.pending.take_probs(["a"], [[3]], CPU)
-    drafter.forget("b")
-    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-    assert proposer.forgotten == ["b"]
-
-
 def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
     drafter.draft([view("a", 3), view("b", 4)])
     q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
@@ -91,21 +83,15 @@ def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
     assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
 
 
-def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
-    step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None)
-    drafter.note_step(None, step, StepPlan(scopes={"a": "old"}))
-    step.finished_req_ids = {"a"}
-    drafter.note_step(None, step, StepPlan(scopes={"a": "new"}))
-    assert drafter.scopes == {"a": "new"}
-
-
-def test_nothing_is_kept_of_a_request_that_ended(drafter, proposer):
+def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer):
+    """The id of one that ended may be given to the next one in the same step."""
     drafter.scopes = {"a": "one", "b": "two"}
     drafter.draft([view("a", 3), view("b", 4)])
-    drafter.note_step(None, SimpleNamespace(finished_req_ids={"a"}, preempted_req_ids=None), StepPlan())
-    assert drafter.scopes == {"b": "two"}
-    assert proposer.forgotten == ["a"]
-    assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
+    step = SimpleNamespace(finished_req_ids={"a"}, preempted_req_ids={"b"})
+    drafter.note_step(None, step, StepPlan(scopes={"a": "new"}))
+    assert drafter.scopes == {"a": "new", "b": "two"}
+    assert proposer.forgotten == ["a", "b"]
+    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
 
 
 def test_a_draft_without_q_replaces_one_with_q(drafter, proposer):
@@ -119,8 +105,7 @@ def test_a_draft_without_q_replaces_one_with_q(drafter, proposer):
 class Ranks:
     """Takes the place of the agreement of two ranks."""
 
-    def __init__(self, group):
-        self.group, self.num_faults, self.are_same = group, 0, True
+    group, num_faults, are_same = "", 0, True
 
     def note_fault(self):
         self.num_faults += 1
@@ -130,37 +115,36 @@ class Ranks:
 
 
 @pytest.fixture
-def on_two_ranks(monkeypatch, drafter):
+def ranks(monkeypatch, drafter):
+    """Of the drafter."""
+    ranks = Ranks()
     monkeypatch.setattr(module, "tensor_parallel_cpu_group", lambda: "group")
-    monkeypatch.setattr(module, "RankAgreement", Ranks)
+    monkeypatch.setattr(module, "RankAgreement", lambda group: vars(ranks).update(group=group) or ranks)
     drafter.engine = SimpleNamespace(bind=lambda runner: None, ranks=None)
     drafter.bind(None)
-    return drafter
+    return ranks
 
 
-def test_ranks_compare_their_drafts_and_a_draft_models_passes(on_two_ranks):
-    assert on_two_ranks._ranks.group == "group"
-    assert on_two_ranks.engine.ranks is on_two_ranks._ranks
-    assert [draft.token_ids for draft in on_two_ranks.draft([view("a", 3)])] == [[3]]
-    assert on_two_ranks._ranks.num_faults == 0
+def test_ranks_compare_their_drafts_and_a_draft_models_passes(drafter, proposer, ranks):
+    """They know of a fault on one of them, which may have left the others in a pass."""
+    assert ranks.group == "group"
+    assert drafter.engine.ranks is ranks
+    assert [draft.token_ids for draft in drafter.draft([view("a", 3)])] == [[3]]
+    assert ranks.num_faults == 0
+    proposer.propose = None
+    assert drafter.draft([view("a", 3)]) == [NO_DRAFT]
+    assert ranks.num_faults == 1
 
 
-def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(on_two_ranks, proposer):
+def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, proposer, ranks):
     resets = []
     proposer.reset = lambda: resets.append(1)
-    on_two_ranks._ranks.are_same = False
-    assert on_two_ranks.draft([view("a", 3), view("b", 4)]) == [NO_DRAFT, NO_DRAFT]
-    assert on_two_ranks.sources == {}
+    ranks.are_same = False
+    assert drafter.draft([view("a", 3), view("b", 4)]) == [NO_DRAFT, NO_DRAFT]
+    assert drafter.sources == {}
     assert (resets, proposer.forgotten) == ([1], ["a", "b"])
-    assert on_two_ranks.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-    assert on_two_ranks.take_counters().of("ngram").proposer_errors == {"ranks_differ": 1}
-
-
-def test_the_ranks_know_of_a_fault_on_one_of_them(on_two_ranks, proposer):
-    """A rank with a fault may have left the others in a pass."""
-    proposer.propose = None
-    assert on_two_ranks.draft([view("a", 3)]) == [NO_DRAFT]
-    assert on_two_ranks._ranks.num_faults == 1
+    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
+    assert drafter.take_counters().of("ngram").proposer_errors == {"ranks_differ": 1}
 
 
 class InOrder(set):
@@ -233,30 +217,13 @@ def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
     assert with_a_tree.pending.tree("a", scheduled["a"]) is chain(4)
 
 
-@pytest.mark.parametrize("tokens", [[3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]])
-def test_other_tokens_than_were_drafted_are_a_chain(with_a_tree, tokens):
-    assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
-
-
 def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
-    with_a_tree.pending.tree("a", [3, 4, 5, 6])
+    """Other tokens than were drafted are a chain."""
+    for tokens in ([3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]):
+        assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
     assert with_a_tree.pending.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
     with_a_tree.pending.take_probs(["a"], [[3, 4, 5, 6]], CPU)
     assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
-
-
-def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
-    assert drafter.siblings == 1
-    proposer.num_siblings = 5
-    assert made(monkeypatch, CONFIG, proposer).siblings == 5
-
-
-def test_counters_are_taken_once(drafter):
-    drafter.draft([view("a", 3), view("b", 4)])
-    counters = drafter.take_counters().of("ngram")
-    assert (counters.drafts, counters.draft_tokens) == (2, 2)
-    assert counters.proposer_seconds > 0
-    assert drafter.take_counters().of("ngram").drafts == 0
 
 
 def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
@@ -272,6 +239,7 @@ def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
     assert [draft.token_ids for draft in cascade.draft([a, b])] == [[3], [4]]
     assert cascade.sources == {"a": 0, "b": 1}
     counted = cascade.take_counters()
+    assert counted.of("medusa").proposer_seconds > 0
     assert [counted.of(method).draft_tokens for method in ("ngram", "medusa", "cascade")] == [1, 1, 0]
     first.propose = None
     assert [draft.token_ids for draft in cascade.draft([a, b])] == [[4], [4]]

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 
+from tests.unit.verification.tree_cases import random_topology
 from vllm_spec_plugin.forward.tree_step import BlockCopy, StepRequest, TreeStep
 from vllm_spec_plugin.verification.topology import Topology, chain, topology
 
@@ -146,21 +147,7 @@ SHAPES: list[Topology] = [
 ]
 
 
-def random_tree(chance: Random) -> Topology:
-    """A tree of up to 14 nodes."""
-    paths: list[tuple[int, ...]] = [()]
-    deep = chance.random() < 0.5
-    for _ in range(chance.randint(1, 14)):
-        parent = max(chance.sample(paths, min(3, len(paths))), key=len) if deep else chance.choice(paths)
-        rank = 0
-        while (*parent, rank) in paths:
-            rank += 1
-        paths.append((*parent, rank))
-    return topology(paths[1:])
-
-
-_chance = Random(1)
-SHAPES += [random_tree(_chance) for _ in range(30)]
+SHAPES += [random_topology(np.random.default_rng(seed), 14) for seed in range(30)]
 
 
 def random_step(chance: Random, block_size: int) -> list[Verifying]:

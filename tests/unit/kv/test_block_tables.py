@@ -29,27 +29,11 @@ def rows(runner):
 
 
 def test_request_and_row_are_cut_and_what_comes_next_follows_the_cut(runner):
-    cut_block_tables(runner, {"a": (1, 2)})
+    """Cut places hold the null block. A group without positions is left alone; so is the batch of one outside of it."""
+    cut_block_tables(runner, {"a": (1, 2), "b": (1, None)})
+    assert runner.requests["b"].block_ids == ([7], [9, 10])
     assert runner.requests["a"].block_ids == ([1], [4, 5])
     assert rows(runner) == [[1], [4, 5]]
+    assert runner.input_batch.block_table[0].block_table.np[1, :4].tolist() == [1, 0, 0, 0]
     runner.input_batch.block_table.append_row(([11], [12]), 1)
     assert rows(runner) == [[1, 11], [4, 5, 12]]
-
-
-def test_cut_places_hold_the_null_block(runner):
-    cut_block_tables(runner, {"a": (1, 3)})
-    tables = runner.input_batch.block_table
-    assert tables[0].block_table.np[1, :4].tolist() == [1, 0, 0, 0]
-    assert tables[1].block_table.np[1, :4].tolist() == [4, 5, 6, 0]
-
-
-def test_a_group_without_positions_is_left_alone(runner):
-    cut_block_tables(runner, {"a": (2, None)})
-    assert runner.requests["a"].block_ids == ([1, 2], [4, 5, 6])
-    assert rows(runner) == [[1, 2], [4, 5, 6]]
-
-
-def test_a_request_outside_the_batch_is_cut_too(runner):
-    cut_block_tables(runner, {"b": (1, 1)})
-    assert runner.requests["b"].block_ids == ([7], [9])
-    assert rows(runner) == [[1, 2, 3], [4, 5, 6]]

@@ -29,13 +29,6 @@ def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
 
 
-def test_slots_that_are_there_are_not_reserved_again(manager, running):
-    assert manager.reserve(running, 8).get_block_ids(allow_none=True) is None
-    manager.reserve(running, 9)
-    for count in (12, 3):
-        assert manager.reserve(running, count).get_block_ids(allow_none=True) is None
-
-
 def test_no_slot_is_reserved_beyond_the_longest_text():
     manager = make_manager(100)
     running = request("a", prompt(1, 6))

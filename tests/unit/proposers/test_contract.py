@@ -140,54 +140,6 @@ class Sound:
         self.seen.pop(request_id, None)
 
 
-class TooMany(Sound):
-    def draft(self, request):
-        return Draft([1] * (request.num_draft_tokens + 1))
-
-
-class BeyondVocabulary(Sound):
-    def draft(self, request):
-        return Draft([self.vocab_size])
-
-
-class Counting(Sound):
-    def draft(self, request):
-        self.seen[request.request_id] = self.seen.get(request.request_id, 0) + 1
-        return Draft([self.seen[request.request_id]])
-
-    def forget(self, request_id):
-        pass
-
-
-class Leaking(Sound):
-    last = 0
-
-    def draft(self, request):
-        draft, self.last = Draft([self.last]), int(request.token_ids[-1])
-        return draft
-
-
-class LeakingLater(Sound):
-    ended = ""
-
-    def draft(self, request):
-        return Draft([len(self.ended)])
-
-    def finish(self, request_id):
-        self.ended = request_id
-
-
-class Stale(Sound):
-    def draft(self, request):
-        token = self.seen.setdefault(request.request_id, len(request.token_ids))
-        return Draft([token])
-
-
-class GuessByDraw(Sound):
-    def draft(self, request):
-        return super().draft(request) if request.uniforms[0] < 0.5 else NO_DRAFT
-
-
 class Drawing(Sound):
     """Draws one of two tokens, and says so."""
 
@@ -201,37 +153,55 @@ class Drawing(Sound):
         return Draft([1 if request.uniforms[0] < 0.3 else 2], probs)
 
 
-class WrongQ(Drawing):
-    q = 0.45
+def counted(self, request):
+    self.seen[request.request_id] = self.seen.get(request.request_id, 0) + 1
+    return Draft([self.seen[request.request_id]])
 
 
-class NoPointMass(Drawing):
-    def draft(self, request):
-        return super().draft(request._replace(point_mass=False))
+def late(self, request):
+    draft, self.last = Draft([self.last]), int(request.token_ids[-1])
+    return draft
 
 
-class Writing(Sound):
-    def draft(self, request):
-        request.token_ids[0] = 1
-        return NO_DRAFT
+def overwrite(self, request):
+    request.token_ids[0] = 1
+    return NO_DRAFT
 
 
-class Silent(Sound):
-    def propose(self, requests):
-        return []
+def note_end(self, request_id):
+    self.ended = request_id
 
 
-BROKEN = {
-    TooMany: "an unsound draft: ",
-    BeyondVocabulary: "an unsound draft: ",
-    Counting: "a request drafts otherwise after it was forgotten",
-    Leaking: "a draft depends on the order of the requests",
-    LeakingLater: "a private text that ended reaches other requests' drafts",
-    Stale: "a text that grew drafts otherwise than one shown whole",
-    GuessByDraw: "whether it has a guess depends on its draws",
-    WrongQ: "drawn tokens are not distributed as q says",
-    NoPointMass: "the draft has q although point_mass is set",
-    Silent: "0 drafts for 4 requests",
+def toy_of(draft, of=Sound, **more):
+    return type("Toy", (of,), {"draft": draft, **more})
+
+
+BROKEN: dict[str, tuple[type, str]] = {
+    "too many": (toy_of(lambda self, request: Draft([1] * (request.num_draft_tokens + 1))), "an unsound draft: "),
+    "beyond vocabulary": (toy_of(lambda self, request: Draft([self.vocab_size])), "an unsound draft: "),
+    "counting": (
+        toy_of(counted, forget=lambda self, request_id: None),
+        "a request drafts otherwise after it was forgotten",
+    ),
+    "leaking": (toy_of(late, last=0), "a draft depends on the order of the requests"),
+    "leaking later": (
+        toy_of(lambda self, request: Draft([len(self.ended)]), ended="", finish=note_end),
+        "a private text that ended reaches other requests' drafts",
+    ),
+    "stale": (
+        toy_of(lambda self, request: Draft([self.seen.setdefault(request.request_id, len(request.token_ids))])),
+        "a text that grew drafts otherwise than one shown whole",
+    ),
+    "guess by draw": (
+        toy_of(lambda self, request: Sound.draft(self, request) if request.uniforms[0] < 0.5 else NO_DRAFT),
+        "whether it has a guess depends on its draws",
+    ),
+    "wrong q": (type("Toy", (Drawing,), {"q": 0.45}), "drawn tokens are not distributed as q says"),
+    "no point mass": (
+        toy_of(lambda self, request: Drawing.draft(self, request._replace(point_mass=False)), Drawing),
+        "the draft has q although point_mass is set",
+    ),
+    "silent": (toy_of(None, propose=lambda self, requests: []), "0 drafts for 4 requests"),
 }
 
 
@@ -257,8 +227,9 @@ def test_sound_toys_pass(kind: type, toy: object) -> None:
     check_contract({"method": "toy"}, worker=lambda: Worker(kind))
 
 
-@pytest.mark.parametrize(("kind", "text"), BROKEN.items(), ids=[kind.__name__ for kind in BROKEN])
-def test_broken_proposers_are_caught(kind: type, text: str, toy: object) -> None:
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_proposers_are_caught(name: str, toy: object) -> None:
+    kind, text = BROKEN[name]
     with pytest.raises(ContractError) as caught:
         check_contract({"method": "toy"}, worker=lambda: Worker(kind))
     assert str(caught.value).startswith(text)
@@ -266,7 +237,7 @@ def test_broken_proposers_are_caught(kind: type, text: str, toy: object) -> None
 
 def test_a_proposer_can_not_change_a_text(toy: object) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        check_contract({"method": "toy"}, worker=lambda: Worker(Writing))
+        check_contract({"method": "toy"}, worker=lambda: Worker(toy_of(overwrite)))
 
 
 def test_a_section_that_is_refused_breaks_the_contract() -> None:

@@ -73,6 +73,22 @@ def same(draft, other):
     return draft.token_ids == other.token_ids and torch.equal(draft.probs, other.probs) and draft.tree == other.tree
 
 
+FORK = topology([[0], [1], [0, 0]])
+
+
+def tree_view(**more):
+    given = {"num_draft_tokens": 4, "depth": 2} | more
+    return RequestView("a", np.arange(3, dtype=np.int32), uniforms=np.zeros(4), **given)
+
+
+def assert_dropped(draft, request_view, reason):
+    drafts, errors, _ = propose([draft, SOUND], [request_view, view("b")])
+    assert drafts[0] == NO_DRAFT
+    assert same(drafts[1], SOUND)
+    assert errors == [reason]
+    assert reason in counters.PROPOSER_ERRORS
+
+
 @pytest.mark.parametrize(
     ("draft", "reason"),
     [
@@ -103,51 +119,38 @@ def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
 
 
 @pytest.mark.parametrize(
-    "q",
+    ("draft", "given", "reason"),
     [
-        torch.full((1, VOCAB), 0.1 + 1e-6),
-        torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(0)).softmax(-1),
-        SparseProbs(torch.tensor([[1, 2, 1, 1]]), torch.tensor([[0.5, 0.5, 0.0, 0.0]])),
+        (Draft([1, 2], None, FORK), {}, counters.WRONG_TREE),
+        (Draft([1, 2, 3, 4], None, FORK), {}, counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), {"depth": 1}, counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), {"chain_only": True}, counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, chain(3)), {}, counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), {"num_draft_tokens": 2}, counters.TOO_MANY_TOKENS),
+        (Draft([1, 2, 3], torch.full((2, VOCAB), 0.1), FORK), {}, counters.BAD_PROBS),
     ],
-    ids=["rounded", "softmax", "padded"],
 )
-def test_sound_q_passes(q):
-    """Sums that differ from 1 by rounding, and padding with a token that the row has."""
-    [draft], errors, _ = propose([Draft([1], q)])
-    assert (draft.token_ids, errors) == ([1], [])
-    assert draft.probs is q
-
-
-def assert_dropped(draft, request_view, reason):
-    drafts, errors, _ = propose([draft, SOUND], [request_view, view("b")])
-    assert drafts[0] == NO_DRAFT
-    assert same(drafts[1], SOUND)
-    assert errors == [reason]
-    assert reason in counters.PROPOSER_ERRORS
-
-
-FORK = topology([[0], [1], [0, 0]])
-
-
-def tree_view(**more):
-    given = {"num_draft_tokens": 4, "depth": 2} | more
-    return RequestView("a", np.arange(3, dtype=np.int32), uniforms=np.zeros(4), **given)
+def test_a_tree_that_does_not_fit_its_tokens_or_the_request_is_dropped(draft, given, reason):
+    assert_dropped(draft, tree_view(**given), reason)
 
 
 @pytest.mark.parametrize(
     ("draft", "request_view"),
     [
+        (Draft([1], torch.full((1, VOCAB), 0.1 + 1e-6)), view()),
+        (Draft([1], torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(0)).softmax(-1)), view()),
+        (Draft([1], SparseProbs(torch.tensor([[1, 2, 1, 1]]), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))), view()),
         (Draft([1, 2, 3], None, FORK), tree_view()),
         (Draft([1, 2, 3], torch.full((3, VOCAB), 0.1), FORK), tree_view()),
         (Draft([1, 2], None, chain(2)), tree_view(chain_only=True)),
         (Draft([], None, chain(0)), tree_view(num_draft_tokens=0, depth=0)),
     ],
 )
-def test_sound_trees_pass(draft, request_view):
-    drafts, errors, _ = propose([draft], [request_view])
-    assert (drafts[0].token_ids, drafts[0].tree) == (draft.token_ids, draft.tree)
-    assert draft.probs is None or torch.equal(drafts[0].probs, draft.probs)
-    assert errors == []
+def test_sound_drafts_pass(draft, request_view):
+    """Also sums that differ from 1 by rounding, and padding with a token that the row has."""
+    [found], errors, _ = propose([draft], [request_view])
+    assert (found.token_ids, found.tree, errors) == (draft.token_ids, draft.tree, [])
+    assert found.probs is draft.probs
 
 
 @pytest.mark.parametrize(
@@ -193,22 +196,6 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
     [draft] = Cascade([member], lambda *noted: None).propose([one])
     assert draft is NO_DRAFT if errors else same(draft, SOUND)
     assert len(errors) == (not isinstance(answer, Iterator))
-
-
-@pytest.mark.parametrize(
-    ("draft", "request_view", "reason"),
-    [
-        (Draft([1, 2], None, FORK), tree_view(), counters.WRONG_TREE),
-        (Draft([1, 2, 3, 4], None, FORK), tree_view(), counters.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(depth=1), counters.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(chain_only=True), counters.WRONG_TREE),
-        (Draft([1, 2, 3], None, chain(3)), tree_view(), counters.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(num_draft_tokens=2), counters.TOO_MANY_TOKENS),
-        (Draft([1, 2, 3], torch.full((2, VOCAB), 0.1), FORK), tree_view(), counters.BAD_PROBS),
-    ],
-)
-def test_a_tree_that_does_not_fit_its_tokens_or_the_request_is_dropped(draft, request_view, reason):
-    assert_dropped(draft, request_view, reason)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,12 @@ from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, rea
 from vllm_spec_plugin.schema.errors import ConfigError
 
 
-def test_a_folder_with_a_config_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["draft", "gpt2", "org/model-1.5B_v2", "1org/2"])
+def test_a_folder_with_a_config_and_what_may_be_a_hub_name_is_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     copy_model(tmp_path / "draft")
-    check_name(str(tmp_path / "draft"), "spec.yaml")
     monkeypatch.chdir(tmp_path)
-    check_name("draft", "spec.yaml")
-
-
-@pytest.mark.parametrize("name", ["gpt2", "org/model-1.5B_v2", "1org/2"])
-def test_what_may_be_a_hub_name_is_left_to_the_hub(name: str) -> None:
     check_name(name, "spec.yaml")
 
 
@@ -64,11 +61,14 @@ def test_facts_of_a_config(tmp_path: Path) -> None:
     assert facts.end_ids == {0, 3, 5}  # 0 is the generation config's
 
 
-def test_no_generation_config_and_no_kv_heads_are_no_mistakes(tmp_path: Path) -> None:
+def test_no_generation_config_or_a_broken_one_and_no_kv_heads_are_no_mistakes(tmp_path: Path) -> None:
     folder = copy_model(tmp_path / "draft", ("generation_config.json",), num_key_value_heads=None, eos_token_id=None)
     facts = read_facts(ModelSource(folder))
     assert facts.end_ids <= {2}  # the model type's default
     assert facts.num_kv_heads == 6
+    (tmp_path / "draft" / "generation_config.json").write_text("{")
+    edit(tmp_path / "draft" / "config.json", eos_token_id=7)
+    assert read_facts(ModelSource(folder)).end_ids == {7}
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,3 @@ def test_the_revision_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         ("org/other", "r2"),
     ]
     assert all(each["trust_remote_code"] is False for each in asked)
-
-
-def test_a_generation_config_that_is_broken_is_not_the_drafts_fault(tmp_path: Path) -> None:
-    folder = copy_model(tmp_path / "draft")
-    (tmp_path / "draft" / "generation_config.json").write_text("{")
-    assert read_facts(ModelSource(folder)).end_ids == {0}
-    edit(tmp_path / "draft" / "config.json", eos_token_id=7)
-    assert read_facts(ModelSource(folder)).end_ids == {7}

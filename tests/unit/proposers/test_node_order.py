@@ -1,30 +1,23 @@
 """Nodes by path probability: each prefix is a tree, and what the scheduler knows of it is so."""
 
 import itertools
-from random import Random
 
+import numpy as np
 import pytest
 
+from tests.unit.verification.tree_cases import random_topology
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
-from vllm_spec_plugin.verification.topology import topology
-
-
-def random_order(chance):
-    """A tree of up to 12 nodes whose measured probabilities follow no rule."""
-    paths: list[tuple[int, ...]] = [()]
-    for _ in range(chance.randint(0, 12)):
-        parent = chance.choice(paths)
-        taken = [path[-1] for path in paths if path and path[:-1] == parent]
-        paths.append((*parent, max(taken, default=-1) + chance.choice([1, 1, 2])))
-    measured = {path: chance.choice([0.0, 0.5, chance.random()]) for path in paths}
-    return NodeOrder.by_probability(paths[1:], measured.__getitem__)
 
 
 def orders():
-    chance = Random(0)
-    return [random_order(chance) for _ in range(100)]
+    """Trees of up to 12 nodes whose measured probabilities follow no rule."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        paths = random_topology(rng, 12).choices
+        measured = {path: rng.choice([0.0, 0.5, rng.random()]) for path in paths}
+        yield NodeOrder.by_probability(paths, measured.__getitem__)
 
 
 def test_every_prefix_is_a_tree_of_siblings_by_rank():
@@ -34,14 +27,6 @@ def test_every_prefix_is_a_tree_of_siblings_by_rank():
             assert path[:-1] in ((), *before)
             assert order.parents[at] == (before.index(path[:-1]) if len(path) > 1 else -1)
             assert all(other in before for other in order.paths if other[:-1] == path[:-1] and other < path)
-
-
-def test_a_prefix_is_the_tree_of_its_nodes():
-    for order in orders():
-        for count in range(len(order.paths) + 1):
-            tree = order.tree.first(count)
-            assert tree.choices == topology(order.paths[:count]).choices
-            assert sorted(tree.numbers) == list(range(count))
 
 
 def test_more_probable_nodes_come_first():

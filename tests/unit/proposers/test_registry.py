@@ -76,19 +76,6 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
             "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, "
             "prediction, suffix, vllm; did you mean bigram?",
         ),
-        (
-            {"method": "cascade", "proposers": [NGRAM, {"method": 3}]},
-            "proposer.proposers[1].method: got 3; allowed: bigram, draft_model, eagle3, medusa, ngram, prediction, "
-            "suffix, vllm",
-        ),
-        (
-            {"method": "cascade", "proposers": [NGRAM, {**BIGRAM, "window": "a"}]},
-            "proposer.proposers[1].window: got the text 'a'; allowed: a whole number from 2 to 65536",
-        ),
-        (
-            {"method": "cascade", "proposers": [BIGRAM, BIGRAM]},
-            "proposer.proposers[1].method: got the text 'bigram' a second time; allowed: each method once",
-        ),
         ({**BIGRAM, "windw": 8}, "proposer.windw: unknown key (got 8); allowed: method, window; did you mean window?"),
     ],
 )

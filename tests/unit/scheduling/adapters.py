@@ -19,6 +19,7 @@ class Listening(FixedControl):
     """Does what it is told, and keeps what it is told."""
 
     is_constant = False
+    counters: CountersByMethod
 
     def __init__(self, lengths=None):
         self.lengths, self.requests, self.told, self.steps = lengths, [], [], []
@@ -82,7 +83,8 @@ def output(scheduled: dict[str, int], preempted=(), drafts: Any = (), new: Any =
 
 def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
     config = config | {"draft_length": {"policy": policy, "tokens": tokens}}
-    adapter = DraftLengthAdapter(control, parse_config(config, "spec.yaml"), 64, CountersByMethod())
+    control.counters = CountersByMethod()
+    adapter = DraftLengthAdapter(control, parse_config(config, "spec.yaml"), 64, control.counters)
     for one in requests:
         adapter.add(one)
     return adapter
@@ -112,5 +114,5 @@ def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, w
     adapter.drafted(living, DraftResult(counted, sources or {}))
 
 
-def counted_of(adapter, method="draft_model"):
-    return CountersByMethod.from_payload(adapter._decisions._counters.take_payload()).of(method)
+def counted_of(control, method="draft_model"):
+    return CountersByMethod.from_payload(control.counters.take_payload()).of(method)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +18,13 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request, RequestStatus
 
+import vllm_spec_plugin
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
+from vllm_spec_plugin.models import model_path
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 48
+MAX_NUM_SEQS = 4
 
 FULL = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
 # A sliding window's group has blocks of its own in the same pool, null ones where the window went past.
@@ -34,6 +38,22 @@ def kv_cache_config(num_blocks: int, *specs: AttentionSpec) -> KVCacheConfig:
     """A pool of `num_blocks` blocks, the null block among them, for one KV group per spec."""
     groups = [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
     return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def engine_config(path: str | Path, token_budget: int) -> Any:
+    """vLLM's configuration for the bundled model and a plugin.yaml, as `vllm serve` would make it."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    return EngineArgs(
+        model=str(model_path("target")),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=token_budget,
+        enable_prefix_caching=True,
+        speculative_config=vllm_spec_plugin.speculative_config(path),
+    ).create_engine_config()
 
 
 def scheduler_over(

@@ -9,10 +9,8 @@ from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
-import vllm_spec_plugin
-from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request, scheduler_over
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, engine_config, prompt, request, scheduler_over
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.models import model_path
 
 
 class Pipeline:
@@ -22,6 +20,7 @@ class Pipeline:
         scheduler: ours.
         counters: by method.
         texts: by request, its prompt and output, as the device has them.
+        drafts: by request, those that wait on the device.
         verified: by step and request that was sampled, its output tokens before and its scheduled draft tokens.
     """
 
@@ -32,6 +31,7 @@ class Pipeline:
         next_token: Callable[[list[int]], int],
         num_blocks: int = 60,
         delay: int = 0,
+        told: Callable[[list[int]], list[int]] = list,
     ) -> None:
         """Creates a scheduler.
 
@@ -39,21 +39,10 @@ class Pipeline:
             path: of a plugin.yaml.
             next_token: what the target outputs after a text.
             delay: steps that the device runs ahead of the scheduler; with one scheduling is asynchronous.
+            told: what the scheduler is told of a request's drafts.
         """
-        from vllm.engine.arg_utils import EngineArgs
-
-        self.next_token, self._delay = next_token, delay
-        config = EngineArgs(
-            model=str(model_path("target")),
-            dtype="float32",
-            enforce_eager=True,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_seqs=4,
-            max_num_batched_tokens=24,
-            enable_prefix_caching=True,
-            speculative_config=vllm_spec_plugin.speculative_config(path),
-        ).create_engine_config()
-        config = copy.copy(config)
+        self.next_token, self._delay, self._told = next_token, delay, told
+        config = copy.copy(engine_config(path, 24))
         config.scheduler_config.async_scheduling = delay > 0
         self.scheduler: Any = scheduler_over(scheduler_cls, config, num_blocks, FULL)
         self.scheduler.counters_seconds = 0.0
@@ -62,7 +51,7 @@ class Pipeline:
         self.counters: dict[str, StepCounters] = {}
         self._num_prompt: dict[str, int] = {}
         self._computed: dict[str, int] = {}
-        self._drafts: dict[str, list[int]] = {}
+        self.drafts: dict[str, list[int]] = {}
         self._rng = random.Random(0)
         self._running: deque[tuple[Any, ModelRunnerOutput]] = deque()
 
@@ -70,6 +59,11 @@ class Pipeline:
     def lengths(self) -> list[int]:
         """Numbers of draft tokens that were scheduled, all requests together."""
         return [planned for _, planned in self.verified]
+
+    @property
+    def control(self) -> Any:
+        """The policy of draft lengths."""
+        return self.scheduler._adapter.control
 
     def add(self, name: str, family: int, num_tokens: int, max_tokens: int, **options: Any) -> None:
         min_tokens = options.pop("min_tokens", 0)
@@ -102,7 +96,7 @@ class Pipeline:
         sampled: dict[str, list[int]] = {}
         for name, count in output.num_scheduled_tokens.items():
             text, scheduled = self.texts[name], output.scheduled_spec_decode_tokens.get(name, ())
-            drafts, planned = self._drafts.pop(name, []), len(scheduled)
+            drafts, planned = self.drafts.pop(name, []), len(scheduled)
             # Placeholders stand for the device's own drafts.
             if scheduled and scheduled[0] >= 0:
                 drafts = list(scheduled)
@@ -122,7 +116,7 @@ class Pipeline:
             guess = list(text)
             for _ in range(output.num_spec_tokens_to_schedule):
                 guess.append(self.next_token(guess) if self._rng.random() < 0.7 else 0)
-            self._drafts[name] = guess[len(text) :]
+            self.drafts[name] = guess[len(text) :]
         names = list(sampled)
         index = {name: i for i, name in enumerate(names)}
         return ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=list(sampled.values()))
@@ -136,13 +130,8 @@ class Pipeline:
                 counted = StepCounters.from_payload(payload)
                 self.counters.setdefault(counted.method, StepCounters(counted.method)).add(counted)
         if not self._delay:
-            # V1 tells its drafts, V2 how many there are.
-            drafts = {name: self.told(self._drafts.get(name, [])) for name in outcome.req_ids}
+            drafts = {name: self._told(self.drafts.get(name, [])) for name in outcome.req_ids}
             self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
-
-    def told(self, drafts: list[int]) -> list[int]:
-        """What the scheduler is told of a request's drafts."""
-        return list(drafts)
 
     def outputs(self, name: str, num_prompt: int, max_tokens: int) -> list[int]:
         """The request's output, in which the device may have run ahead of the end."""

@@ -11,39 +11,34 @@ from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-import vllm_spec_plugin
 from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
-from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, prompt, request, scheduler_over
+from tests.unit.scheduling.cases import (
+    BLOCK_SIZE,
+    MAX_MODEL_LEN,
+    MAX_NUM_SEQS,
+    engine_config,
+    prompt,
+    request,
+    scheduler_over,
+)
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.scheduling import scheduler
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
 
 CONFIG = fixed_length("ngram")
 NUM_DRAFTS = 4
-MAX_NUM_SEQS = 4
 TOKEN_BUDGET = 16
 VOCAB_SIZE = 1000
 
 
 @functools.cache
 def vllm_config():
-    """vLLM's configuration for the bundled model and the plugin, as `vllm serve` would make it."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    config = EngineArgs(
-        model=str(model_path("target")),
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=MAX_MODEL_LEN,
-        max_num_seqs=MAX_NUM_SEQS,
-        max_num_batched_tokens=TOKEN_BUDGET,
-        enable_prefix_caching=True,
-        speculative_config=vllm_spec_plugin.speculative_config(CONFIG),
-    ).create_engine_config()
+    config = engine_config(CONFIG, TOKEN_BUDGET)
     assert config.speculative_config.num_speculative_tokens == NUM_DRAFTS
     return config
 
@@ -121,15 +116,18 @@ class Core:
         output: of the step that is being computed.
         counters: what the frontend was told so far.
         trees: branches and depth of the trees that wait to be verified, by request.
+        left: outputs to clients, step by step.
     """
 
-    def __init__(self, num_blocks, *specs, reserves=True, proposer=None):
-        self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
+    def __init__(self, num_blocks, *specs, reserves=True, proposer=None, control=None):
+        creates = mock.patch.object(scheduler, "create_control", (lambda *_: control) if control else create_control)
+        with creates:
+            self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
         self.blocks.kv_proposer = 0 if reserves else None
         self.scheduler.counters_seconds = 0.0
         self.worker = Worker(len(specs))
         self.counters = StepCounters("ngram")
-        self.trees = {}
+        self.trees, self.left = {}, []
 
     @property
     def manager(self):
@@ -192,6 +190,7 @@ class Core:
             sampled_token_ids=[sampled[request_id] for request_id in scheduled],
         )
         answers = self.scheduler.update_from_output(output, outcome)
+        self.left.append([output for answer in answers.values() for output in answer.outputs])
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
             if carried:
@@ -264,7 +263,6 @@ class Core:
                     assert writers.setdefault(block_id, request_id) == request_id
 
 
-DRAFT_MODEL = {"method": "draft_model", "model": "org/small"}
 HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
 
 

@@ -156,7 +156,7 @@ def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
     assert (step.num_tokens, step.num_requests, step.context, step.seconds, step.num_output) == (2, 2, 12, 0.5, 2)
     assert (step.has_drafts, step.num_drafts, step.num_accepted) == (False, 0, 0)
     assert step.drafting == (Drafting(0, 0, 0, 0.0),)
-    assert counted_of(adapter).chosen_lengths == [6]
+    assert counted_of(control).chosen_lengths == [6]
 
 
 def test_steps_are_not_measured_while_no_request_may_draft():
@@ -188,7 +188,7 @@ def test_a_constant_policy_is_called_once_per_combination_of_limits(config, turn
         end(adapter, *running, sources=dict.fromkeys("abc", len(turns) - 1))
         assert adapter.source("a") == len(turns) - 1
     assert (control.num_plans, control.told, control.steps) == (2, [], [])
-    assert counted_of(adapter, adapter._decisions._method).chosen_lengths == [0, 0, 3, 0, 6]
+    assert counted_of(control, config["proposer"]["method"]).chosen_lengths == [0, 0, 3, 0, 6]
 
 
 def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock):

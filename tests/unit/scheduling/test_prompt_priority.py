@@ -29,7 +29,8 @@ def test_nothing_is_cut_where_tokens_cost_nothing():
 def core_with_bound(slope, fixed=0.0):
     """Two running requests."""
     core = Core(60, FULL)
-    core.scheduler._prompts = PromptPriority(core.scheduler, core.manager, control_where(fixed, slope))
+    if slope is not None:
+        core.scheduler._prompts = PromptPriority(core.scheduler, core.manager, control_where(fixed, slope))
     for i, name in enumerate("ab"):
         add(core, name, i, 3)
         core.step()
@@ -67,14 +68,11 @@ def test_a_requests_share_does_not_depend_on_how_many_drafts_wait(fixed, shares,
     assert drafts(core) == {name: count for name, count in kept.items() if count}
 
 
-def test_a_prompt_that_can_not_be_admitted_cuts_no_drafts():
-    core = core_with_bound(0.002)
-    core.scheduler.max_num_running_reqs = core.scheduler.max_num_active_reqs = 2
+@pytest.mark.parametrize(("slope", "most"), [(0.002, 2), (None, 4)], ids=["not admitted", "a fixed length"])
+def test_a_prompt_cuts_no_drafts_where_it_need_not(slope, most):
+    """It waits, or draft lengths are fixed."""
+    core = core_with_bound(slope)
+    core.scheduler.max_num_running_reqs = core.scheduler.max_num_active_reqs = most
     add(core, "c", 2, 6)
     core.begin()
     assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS}
-
-
-def test_a_fixed_length_is_never_cut():
-    core = Core(60, FULL)
-    assert core.scheduler._prompts is None

@@ -2,21 +2,28 @@
 
 import dataclasses
 import itertools
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm.v1.core.sched import scheduler as vllm_scheduler
 
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, add, held
-from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus
-from vllm_spec_plugin.kv.manager import SpecKVCacheManager
-from vllm_spec_plugin.messages import plan_of
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from vllm_spec_plugin.messages import NO_PLAN, plan_of
+from vllm_spec_plugin.scheduling.draft_length.control import StepMode
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 
-def test_the_scheduler_has_our_manager_and_vllm_keeps_its_own():
-    assert type(Core(10, FULL).manager) is SpecKVCacheManager
-    assert vllm_scheduler.KVCacheManager is KVCacheManager
+class Pausing(FixedControl):
+    """Drafts as `FixedControl` where it is on."""
+
+    is_constant = False
+    is_on = True
+
+    def begin_step(self, num_requests, *, may_skip):
+        return StepMode.DRAFTS if self.is_on else StepMode.OFF
 
 
 def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
@@ -162,3 +169,35 @@ def test_with_a_connector_tables_are_left_as_vllm_makes_them():
     core.begin()
     assert not plan_of(core.output).rollback
     assert held(core) == 3
+
+
+def test_a_step_without_drafts_has_no_plan():
+    """Once the drafts that wait are verified, and what they did not need is given back."""
+    control = Pausing()
+    core = Core(60, FULL, control=control)
+    for family, name in enumerate("abc"):
+        add(core, name, family, 7)
+    for _ in range(3):
+        core.step(num_accepted=1)
+    control.is_on = False
+    core.step(num_accepted=1, num_drafts=0)
+    core.step(num_drafts=0)
+    for _ in range(4):
+        core.step(num_drafts=0)
+        assert plan_of(core.output) is NO_PLAN
+        assert len(core.output.num_scheduled_tokens) == 3
+
+
+def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    core = Core(20, FULL)
+    core.scheduler.counters_seconds = 1.0
+    add(core, "a", 1, 7, max_tokens=6)
+    sent = []
+    for seconds in (0.4, 0.4, 0.4, 0.1, 0.1, 0.1):
+        clock.now += seconds
+        core.step(num_drafts=0)
+        sent.append(sum(core.counters.chosen_lengths))
+    # The fifth and sixth token leave no room for a draft; with the sixth the request ends.
+    assert sent == [0, 0, 3, 3, 3, 4]

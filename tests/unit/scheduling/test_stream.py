@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -95,11 +96,12 @@ def test_groups_leave_as_soon_as_they_are_whole_whatever_other_requests_do(steps
 def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():
     stream = GroupedStream(SIZE)
     step = logprobs_of(range(1000), 3)
-    leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1)))
-    [(_, row)] = stream._groups._held["a"]
-    assert row is not None
-    assert all(column.base is None or column.base.size < 10 for column in row[:2])
-    assert stream._unsaid["a"].new_logprobs is None
+    whole = [weakref.ref(column) for column in step[:3]]
+    assert leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1))) == []
+    del step
+    assert [column() for column in whole] == [None] * 3
+    [end] = leave(stream, output_of([], finish_reason=FinishReason.STOP))
+    assert end.new_logprobs.logprob_token_ids.tolist() == [[4, 5, 6, 7]]
 
 
 def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
@@ -153,24 +155,6 @@ def test_each_client_has_its_own_outputs_and_the_rest_of_its_message():
     assert (one.finished_requests, other.finished_requests) == ({"z"}, {"y"})
 
 
-class Watched(steps.Core):
-    """Books of an engine core that keep what left it.
-
-    Attributes:
-        left: outputs, step by step.
-    """
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.left = []
-        self._update, self.scheduler.update_from_output = self.scheduler.update_from_output, self._watched
-
-    def _watched(self, *args):
-        answers = self._update(*args)
-        self.left.append([output for answer in answers.values() for output in answer.outputs])
-        return answers
-
-
 @pytest.fixture
 def core(monkeypatch):
     """One with `stream_granularity: fixed`."""
@@ -181,7 +165,7 @@ def core(monkeypatch):
     given["stream_granularity"] = "fixed"
     config.additional_config = {**config.additional_config, KEY: {**plugin, "config": given}}
     monkeypatch.setattr(steps, "vllm_config", lambda: config)
-    return Watched(40, FULL, reserves=False)
+    return steps.Core(40, FULL, reserves=False)
 
 
 def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):
@@ -222,10 +206,6 @@ def test_nothing_is_kept_of_a_request_that_was_aborted(core):
     [output] = [output for step in core.left for output in step]
     assert output.new_token_ids == list(again.output_token_ids)
     assert len(output.new_token_ids) == 3
-
-
-def test_without_the_option_outputs_are_vllms_own():
-    assert steps.make_scheduler(20, FULL)._stream is None
 
 
 @given(cuttings())

@@ -135,18 +135,10 @@ def test_features_follow_from_the_proposers(proposer, more):
     assert features_of(parse_config({"proposer": proposer}, "plugin.yaml")) == CHAINS | more
 
 
-def test_a_server_that_is_fine_passes():
-    check(EVERYTHING, Facts(TARGET, DRAFT), "plugin.yaml")
-
-
 def test_one_reason_is_one_line():
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"^plugin\.yaml cannot be served here: --pipeline-parallel-size: got 2; .*$"):
         check(CHAINS, server(pipeline_parallel_size=2), "plugin.yaml")
-    assert str(caught.value) == (
-        "plugin.yaml cannot be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
-        "stages; allowed: 1, with --tensor-parallel-size or --data-parallel-size. Or let "
-        "vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa"
-    )
+    check(EVERYTHING, Facts(TARGET, DRAFT), "plugin.yaml")
 
 
 def test_several_reasons_are_listed():

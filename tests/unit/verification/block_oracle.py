@@ -12,57 +12,7 @@ from typing import Any
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Block verification; below, what is overridden for token-wise verification."""
-
-    def weights(self, ratios):
-        """w_0 to w_n, of p / q of each draft token."""
-        found = [1]
-        for ratio in ratios:
-            found.append(min(1, found[-1] * ratio))
-        return found
-
-    def threshold(self, weight, left, is_last):
-        """h: how likely the test of a number of tokens passes, given w and r there."""
-        if is_last:
-            return weight
-        return 1 if weight == 1 else left / (left + 1 - weight)
-
-    def decision(self, thresholds):
-        """Per number of accepted tokens its probability: that of the last test that passes."""
-        found, others = [], 1
-        for threshold in reversed(thresholds):
-            found.append(others * threshold)
-            others *= 1 - threshold
-        return [others, *reversed(found)]
-
-    def taken_from(self, weight):
-        """What p is multiplied by before q is taken off."""
-        return weight
-
-
-class TokenWise(Rule):
-    """Algorithm 1 of Leviathan et al.: tests of one token each, up to the first that fails."""
-
-    def weights(self, ratios):
-        return [1, *(min(1, ratio) for ratio in ratios)]
-
-    def decision(self, thresholds):
-        found, kept = [], 1
-        for threshold in thresholds:
-            found.append(kept * (1 - threshold))
-            kept *= threshold
-        return [*found, kept]
-
-    def taken_from(self, weight):
-        return 1
-
-
-BLOCK, TOKEN = Rule(), TokenWise()
-
-
-def positive_part(p, q, weight):
+def positive_part(p, q, weight=1):
     return [max(weight * own - other, 0) for own, other in zip(p, q, strict=True)]
 
 
@@ -72,54 +22,51 @@ def norm(values, otherwise):
     return [value / total for value in values] if total else list(otherwise)
 
 
-def weights_and_thresholds(p, q, drafts, rule=BLOCK):
-    """w_0 to w_n, and h_1 to h_n.
+def weights_and_thresholds(p, q, drafts):
+    """w_0 to w_n, and h_1 to h_n: how likely the test of each number of tokens passes.
 
     Args:
         p: n + 1 distributions.
         q: n distributions.
         drafts: n tokens, possible by q.
-        rule: the algorithm.
     """
-    weights = rule.weights([p[i][x] / q[i][x] for i, x in enumerate(drafts)])
-    if isinstance(rule, TokenWise):
-        return weights, weights[1:]
+    weights = [1]
+    for i, x in enumerate(drafts):
+        weights.append(min(1, weights[-1] * (p[i][x] / q[i][x])))
     thresholds = []
-    for i in range(1, len(drafts) + 1):
-        is_last = i == len(drafts)
-        left = 0 if is_last else sum(positive_part(p[i], q[i], weights[i]))
-        thresholds.append(rule.threshold(weights[i], left, is_last))
-    return weights, thresholds
+    for i in range(1, len(drafts)):
+        left = sum(positive_part(p[i], q[i], weights[i]))
+        thresholds.append(1 if weights[i] == 1 else left / (left + 1 - weights[i]))
+    return weights, [*thresholds, *weights[1:][-1:]]
 
 
-def next_token(p, q, num_accepted, num_drafts, weights, rule=BLOCK):
+def next_token(p, q, num_accepted, num_drafts, weights):
     """The distribution of the token after the accepted ones."""
     if num_accepted == num_drafts:
         return list(p[num_drafts])
-    weight = rule.taken_from(weights[num_accepted])
-    return norm(positive_part(p[num_accepted], q[num_accepted], weight), p[num_accepted])
+    return norm(positive_part(p[num_accepted], q[num_accepted], weights[num_accepted]), p[num_accepted])
 
 
-def output_distribution(p, drafts, q, rule=BLOCK):
+def output_distribution(p, drafts, q):
     """All outputs of one verification and their probabilities, given what was drafted.
 
     Args:
         p: n + 1 distributions of the target.
         drafts: n tokens.
         q: n distributions that they were drawn from.
-        rule: the algorithm.
 
     Returns:
         {tuple of output tokens: probability}.
     """
     outputs: Counter[tuple[int, ...]] = Counter()
-    weights, thresholds = weights_and_thresholds(p, q, drafts, rule)
-    for count, probability in enumerate(rule.decision(thresholds)):
-        if not probability:
-            continue
-        for token, own in enumerate(next_token(p, q, count, len(drafts), weights, rule)):
-            if own:
-                outputs[(*drafts[:count], token)] += probability * own
+    weights, thresholds = weights_and_thresholds(p, q, drafts)
+    # As many are accepted as the last test that passes says.
+    others = 1
+    for count, threshold in reversed(list(enumerate([1, *thresholds]))):
+        for token, own in enumerate(next_token(p, q, count, len(drafts), weights)):
+            if others * threshold * own:
+                outputs[(*drafts[:count], token)] += others * threshold * own
+        others *= 1 - threshold
     return outputs
 
 
@@ -146,26 +93,30 @@ class Drafting:
         prefixes = [draft[:i] for i in range(len(draft) + 1)]
         return [self.target(before) for before in prefixes], [self.draft(before) for before in prefixes[:-1]]
 
-    def outputs(self, rule=BLOCK):
-        """Outputs of one verification over all drafts: {tuple of tokens: probability}."""
+    def outputs(self, distribution=output_distribution):
+        """Outputs of one verification over all drafts: {tuple of tokens: probability}.
+
+        Args:
+            distribution: the algorithm; that of block verification by default.
+        """
         outputs: Counter[tuple[int, ...]] = Counter()
         for draft, probability in self.all_drafts():
             p, q = self.rows(draft)
-            for output, own in output_distribution(p, draft, q, rule).items():
+            for output, own in distribution(p, draft, q).items():
                 outputs[output] += probability * own
         return outputs
 
-    def texts(self, length, rule=BLOCK):
+    def texts(self, length, distribution=output_distribution):
         """Texts of `length` tokens whose first ones are the output and whose others are the target's."""
         texts: Counter[tuple[int, ...]] = Counter()
-        for output, probability in self.outputs(rule).items():
+        for output, probability in self.outputs(distribution).items():
             for text, own in continuations(self.target, output[:length], length):
                 texts[text] += probability * own
         return texts
 
-    def survival(self, most, rule=BLOCK):
+    def survival(self, most, distribution=output_distribution):
         """Probabilities that at least 1, 2, ... `most` draft tokens are accepted."""
-        outputs = self.outputs(rule)
+        outputs = self.outputs(distribution)
         return [sum(own for output, own in outputs.items() if len(output) > i) for i in range(1, most + 1)]
 
 

@@ -91,14 +91,15 @@ def as_logits(p, device):
     return torch.tensor(np.concatenate(p), dtype=torch.float32, device=device).log()
 
 
-def as_probs(q, shape, device):
+def as_probs(q, shape, device, vocab_size=VOCAB):
     """q of all drafts in one of the scorer's shapes."""
-    dense = torch.tensor(np.concatenate(q), dtype=torch.float32, device=device).reshape(-1, VOCAB)
+    dense = torch.tensor(np.concatenate([np.reshape(rows, (-1, vocab_size)) for rows in q]), dtype=torch.float32)
+    dense = dense.to(device)
     if shape == "none":
         return None
     if shape == "dense":
         return dense
-    order = torch.arange(VOCAB, device=device).flip(0).expand(len(dense), VOCAB)
+    order = torch.arange(vocab_size, device=device).flip(0).expand(len(dense), vocab_size)
     return SparseProbs(order.contiguous(), dense.gather(1, order))
 
 

@@ -15,10 +15,9 @@ from tests.unit.verification.block_oracle import (
     random_drafting,
     weights_and_thresholds,
 )
-from tests.unit.verification.cases import as_logits, random_case, random_cases, verify_many
+from tests.unit.verification.cases import VOCAB, as_logits, as_probs, random_case, random_cases, verify_many
 from vllm_spec_plugin.verification import block
 from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys
 from vllm_spec_plugin.verification.rows import Rows
 
@@ -50,14 +49,6 @@ def cells(thresholds):
     return itertools.product(*map(sorted, sides))
 
 
-def probs_of(q, shape, vocab_size, device):
-    dense = torch.tensor(np.array(q), dtype=torch.float32, device=device).reshape(-1, vocab_size)
-    if shape == "dense":
-        return dense
-    order = torch.arange(vocab_size, device=device).flip(0).expand(len(dense), vocab_size)
-    return SparseProbs(order.contiguous(), dense.gather(1, order))
-
-
 @pytest.mark.parametrize("shape", ["dense", "sparse"])
 @pytest.mark.parametrize(("vocab_size", "depth"), [(2, 1), (2, 2), (2, 3), (3, 2), (3, 3)])
 @random_cases(8, 80)
@@ -75,7 +66,7 @@ def test_every_decision_and_every_residual_are_the_oracles(rng, vocab_size, dept
         uniforms[first, : len(given)] = torch.tensor(given)
     noise = GivenNoise(uniforms.to(device), vocab_size, device)
     drafts = torch.tensor([x for step in steps for x in step[2]], dtype=torch.int64, device=device)
-    draft_probs = probs_of([row for step in steps for row in step[1]], shape, vocab_size, device)
+    draft_probs = as_probs([step[1] for step in steps], shape, device, vocab_size)
     logits = as_logits([step[0] for step in steps], device)
     output = verify_chain(logits, drafts, draft_probs, rows, False, noise, method="block").tolist()
     drawn_from = noise.__dict__["kept"]["drawn_from"].tolist() if len(drafts) else None
@@ -104,17 +95,14 @@ def test_lenience_is_for_tokens(device):
 
 
 @random_cases(10, 100)
-def test_rows_of_large_vocabularies_are_compared_as_those_of_small_ones(rng, monkeypatch):
+def test_rows_of_large_vocabularies_are_compared_as_those_of_small_ones(rng, device, monkeypatch):
     """As on a GPU: row by row, and several rows at a time."""
-    sums = []
-    p, q = (torch.tensor(rng.dirichlet(np.ones(50), size=7), dtype=torch.float32) for _ in range(2))
-    at, drafts, weight = (torch.tensor(x) for x in ([0, 3, 6], [6, 2, 2], [1.0, 0.4, 1e-30]))
-    for most in (50, 100, 1000):
+    case = random_case(rng)
+    seeds, outputs = torch.arange(50 * len(case.drafts)), []
+    for most in (VOCAB, 2 * VOCAB, 1000):
         monkeypatch.setattr(block, "_COMPARED_AT_ONCE", most)
-        sums.append(block._left(p, q, at, drafts, weight))
-    expected = (p[at] * weight[:, None] - q[drafts]).clamp_min(0).sum(-1)
-    for found in sums:
-        torch.testing.assert_close(found, expected)
+        outputs.append(verify_many(case, "dense", 50, device, seeds=seeds, method="block"))
+    assert outputs[0] == outputs[1] == outputs[2]
 
 
 def texts_of_steps(target, draft, num_tokens, depth, seeds, noise_class):

@@ -113,13 +113,22 @@ def test_each_row_is_penalised_for_the_drafts_on_its_own_way():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
-def test_logprobs_are_of_the_rows_that_decided(temperature):
-    logits = favouring(3, 0, 0, 4, 5) + torch.arange(5.0)[:, None]
-    output, _ = sample([[2, 1, 3, 4]], logits, [FORK], [temperature], max_num_logprobs=2)
-    rows, num_logprobs, tokens = output.logprobs_tensors
+@pytest.mark.parametrize(
+    ("drafts", "favoured", "tree", "output", "rows"),
+    [
+        ([2, 1, 3, 4], (3, 0, 0, 4, 5), FORK, [3, 4, 5], [0, 3, 4]),
+        ([3, 2, 4], (3, 1, 4, 0), None, [3, 1, -1, -1], [0, 1, 1, 1]),
+    ],
+    ids=["tree", "chain"],
+)
+def test_raw_logprobs_are_of_the_rows_that_decided(temperature, drafts, favoured, tree, output, rows):
+    logits = favouring(*favoured) + torch.arange(float(len(favoured)))[:, None]
+    sampled, _ = sample([drafts], logits, tree and [tree], [temperature], max_num_logprobs=2)
+    found, num_logprobs, tokens = sampled.logprobs_tensors
     assert num_logprobs == 2
-    assert tokens.tolist() == [3, 4, 5]
-    torch.testing.assert_close(rows, logits[[0, 3, 4]])
+    assert sampled.sampled_token_ids.tolist() == [output]
+    assert tokens.tolist() == [max(token, 0) for token in output]
+    torch.testing.assert_close(found, logits[rows])
 
 
 @pytest.mark.parametrize(("temperatures", "copies"), [([0.0, 0.0], 1), ([1.0, 1.0], 0), ([0.0, 1.0], 0)])
@@ -138,16 +147,6 @@ def test_a_step_waits_for_the_device_once(temperatures, copies):
         assert len(found) == copies, found
         assert output.sampled_token_ids.device == (torch.device("cpu") if copies else device)
         assert output.sampled_token_ids.tolist() == [[3, 1, 4, -1], [5, -1, -1, -1]]
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.5])
-def test_raw_logprobs_of_chains_are_those_before_the_pipeline(temperature):
-    logits = favouring(3, 1, 4, 0) + torch.arange(4.0)[:, None]
-    output, _ = sample([[3, 2, 4]], logits, None, [temperature], max_num_logprobs=2)
-    rows, _, tokens = output.logprobs_tensors
-    assert output.sampled_token_ids.tolist() == [[3, 1, -1, -1]]
-    assert tokens.tolist() == [3, 1, 0, 0]
-    torch.testing.assert_close(rows, logits[[0, 1, 1, 1]])
 
 
 def test_seeded_requests_advance_by_what_they_output():

@@ -67,22 +67,6 @@ def test_a_tree_by_priority_is_cut_by_it_and_its_nodes_keep_their_numbers(rng):
     assert tree.way(-1) == ()
 
 
-@random_cases(50, 500)
-def test_a_narrowed_tree_has_the_first_nodes_that_so_many_chains_hold(rng):
-    paths = sorted(random_topology(rng, 12).choices, key=len)
-    tree, most = by_priority(paths), int(rng.integers(1, 6))
-    part = tree.narrowed(most)
-    assert_is_its_paths(part)
-    assert len(part.chains) == min(most, len(tree.chains))
-    kept: list[tuple[int, ...]] = []
-    for path in paths:
-        more = [*kept, path]
-        if (len(path) == 1 or path[:-1] in kept) and len(topology(more).chains) <= most:
-            kept = more
-    assert [part.choices[node] for node in part.order] == kept
-    assert [paths[number] for number in part.numbers] == list(part.choices)
-
-
 def test_xformers_and_the_paths_alone_give_the_same_tree():
     """50 random trees (500); seed 0."""
     xformers = module._tree_attention_metadata()

@@ -11,7 +11,6 @@ from tests.unit.verification.block_oracle import continuations
 from tests.unit.verification.tree_oracle import (
     all_drafts,
     context,
-    norm,
     output_distribution,
     text_distribution,
 )
@@ -38,7 +37,7 @@ def table(name, start, zeros=0):
         if context:
             weights = np.random.default_rng([ord(name), len(context), *context]).dirichlet(np.ones(VOCAB))
         weights[VOCAB - zeros :] = 0
-        return norm(weights)
+        return weights / weights.sum()
 
     return distribution
 
@@ -55,7 +54,7 @@ def independent(context, earlier):
 def without_replacement(context, earlier):
     weights = DRAFT(context).copy()
     weights[earlier] = 0
-    return norm(weights)
+    return weights / weights.sum()
 
 
 def one_per_draft_model(context, earlier):

@@ -4,7 +4,6 @@ import torch
 
 from tests.unit.verification.cases import random_cases
 from tests.unit.verification.tree_cases import random_topology
-from vllm_spec_plugin.verification.rows import Rows
 from vllm_spec_plugin.verification.topology import chain, topology
 from vllm_spec_plugin.verification.tree_rows import TreeRows
 
@@ -34,16 +33,6 @@ def test_the_context_of_each_row_is_its_path(rng, device):
         assert rows.offset[row] == len(way)
         assert rows.ancestors[row].tolist() == way + [-1] * (width - 1 - len(way))
         assert context[row].tolist() == [int(draft_token_ids[n]) for n in way] + [-1] * (width - 1 - len(way))
-
-
-def test_chains_are_laid_out_as_rows_are(device):
-    lengths = [3, 0, 1, 4]
-    tree_rows, rows = TreeRows.of([chain(k) for k in lengths], device), Rows.of(lengths, device)
-    for name in ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start"):
-        assert torch.equal(getattr(tree_rows, name), getattr(rows, name)), name
-    drafts = torch.tensor([1, 2, 3, 4, -1, 6, 7, 8], device=device)
-    assert tree_rows.width == rows.width
-    assert torch.equal(tree_rows.context(drafts), rows.context(drafts))
 
 
 def test_the_same_trees_share_one_layout(device):

@@ -4,27 +4,22 @@ Stratos' notes, section 2.1: SpecInfer's multi-step speculative sampling; over a
 al. Rows of p: the text's, then one per node.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 
-from tests.unit.verification.block_oracle import continuations
+from tests.unit.verification.block_oracle import continuations, norm, positive_part
 from vllm_spec_plugin.verification.topology import chain
 
 
-def norm(weights):
-    return weights / weights.sum()
-
-
-def acceptance_probability(p, q, x, lenience=1.0):
+def acceptance_probability(p, q, x, lenience=1):
     """How likely draft token x is kept."""
-    return min(1.0, p[x] / (lenience * q[x])) if q[x] > 0 else 0.0
+    return min(1, p[x] / (lenience * q[x])) if q[x] > 0 else 0
 
 
 def residual(p, q):
     """Where a token is recovered from after a rejection; p itself if p = q and nothing can be rejected."""
-    left = np.maximum(0.0, p - q)
-    return norm(left) if left.sum() > 0 else norm(p)
+    return norm(positive_part(p, q), norm(p, p))
 
 
 def children(tree, node, tokens):
@@ -33,7 +28,7 @@ def children(tree, node, tokens):
     return [(place, n) for place, n in enumerate(siblings) if tokens[n] != -1]
 
 
-def output_distribution(tree, p, tokens, q, lenience=1.0):
+def output_distribution(tree, p, tokens, q, lenience=1):
     """All outputs of one verification and their probabilities, given what was drafted.
 
     Args:
@@ -45,7 +40,7 @@ def output_distribution(tree, p, tokens, q, lenience=1.0):
     Returns:
         {tuple of output tokens: probability}.
     """
-    outputs: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    outputs: Counter[tuple[int, ...]] = Counter()
 
     def walk(node, output, reached):
         left = p[node + 1]
@@ -55,15 +50,15 @@ def output_distribution(tree, p, tokens, q, lenience=1.0):
                 walk(child, (*output, tokens[child]), reached * keep)
             reached *= 1 - keep
             left = residual(left, q[child])
-        for token, probability in enumerate(norm(left)):
+        for token, probability in enumerate(norm(left, left)):
             if reached * probability > 0:
                 outputs[(*output, token)] += reached * probability
 
-    walk(-1, (), 1.0)
-    return dict(outputs)
+    walk(-1, (), 1)
+    return outputs
 
 
-def chain_distribution(p, drafts, q, lenience=1.0):
+def chain_distribution(p, drafts, q, lenience=1):
     """The same of a chain."""
     return output_distribution(chain(len(drafts)), p, drafts, q, lenience)
 
@@ -96,7 +91,7 @@ def sampled_output(tree, p, tokens, q, uniform, exponential):
                     break
                 left = residual(left, q[child])
         if accepted is None:
-            return [*output, int((left / exponential(row)).argmax())], rows, node
+            return [*output, int((np.array(left) / exponential(row)).argmax())], rows, node
         output.append(tokens[accepted])
         node = accepted
 

@@ -1,21 +1,33 @@
 """A draft and a target that fit, and every way in which they do not."""
 
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
-from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import ConfigError
 
-TARGET = ModelSource(str(model_path("target")))
+DRAFT, TARGET = str(model_path("draft")), ModelSource(str(model_path("target")))
+START = "conf/spec.yaml: proposer.model: "
+NO_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
-def warnings_of(draft: str, target: ModelSource = TARGET, size: int = 1, max_model_len: int | None = None) -> list[str]:
-    return check_pair(target, ModelSource(draft), size, max_model_len, "conf/spec.yaml")
+def warnings_of(
+    draft: str,
+    target: ModelSource = TARGET,
+    size: int = 1,
+    max_model_len: int | None = None,
+    draft_max_len: int | None = None,
+) -> list[str]:
+    found = check_pair(target, ModelSource(draft), size, max_model_len, "conf/spec.yaml", draft_max_len)
+    assert all(warning.startswith(START) for warning in found)
+    return [warning.removeprefix(START) for warning in found]
 
 
 def refusal_of(draft: str, target: ModelSource = TARGET, size: int = 1) -> str:
@@ -25,61 +37,56 @@ def refusal_of(draft: str, target: ModelSource = TARGET, size: int = 1) -> str:
     message = str(caught.value)
     assert message.isprintable()
     assert "; allowed" in message
-    start = "conf/spec.yaml: proposer.model: "
-    assert message.startswith(start)
-    return message.removeprefix(start)
+    assert message.startswith(START)
+    return message.removeprefix(START)
 
 
 def test_the_bundled_models_fit_and_nothing_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
+    """A target may draft for itself."""
     monkeypatch.setattr(socket.socket, "connect", lambda *_, **__: pytest.fail("asked the network"))
-    # A target may draft for itself.
-    for draft in (str(model_path("draft")), TARGET.model):
+    for draft in (DRAFT, TARGET.model):
         assert warnings_of(draft) == []
 
 
-def test_a_config_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    message = refusal_of(copy_model(tmp_path / "draft", model_type="nonesuch"))
-    assert message.startswith(f"the config of '{tmp_path}/draft' cannot be read: ")
-    assert "nonesuch" in message
-
-
 def test_a_name_that_is_neither_folder_nor_on_the_hub_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    import transformers
-
     def from_pretrained(*_: object, **__: object) -> None:
-        raise OSError(
-            "org/none is not a valid model identifier listed on 'https://example.org'\nIf this is private, ..."
-        )
+        raise OSError("org/none is not a valid model identifier\nIf this is private, ...")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", from_pretrained)
     message = refusal_of("org/none")
-    assert message.startswith(
-        "there is no folder 'org/none' and the config of 'org/none' cannot be read: org/none is not"
-    )
+    assert message.startswith("there is no folder 'org/none' and the config of 'org/none' cannot be read: org/none is")
     assert "private" not in message
 
 
-def test_another_vocabulary_size_is_refused_with_both(tmp_path: Path) -> None:
-    draft = copy_model(tmp_path / "draft", vocab_size=1024)
-    assert refusal_of(draft) == (
-        f"'{draft}' has a vocabulary of 1,024 tokens, the target '{TARGET.model}' one of 2,048 (vocab_size in "
-        "config.json); allowed: a draft model with 2,048; choose a model of the target's family, with the same "
-        "tokenizer"
-    )
+@pytest.mark.parametrize(
+    ("config", "size", "said"),
+    [
+        ({"model_type": "nonesuch"}, 1, "the config of 'DRAFT' cannot be read: "),
+        ({"vocab_size": 1024}, 1, "'DRAFT' has a vocabulary of 1,024 tokens, the target 'TARGET' one of 2,048"),
+        # 6 is no multiple of 4, nor 4 of 6.
+        ({"num_attention_heads": 12, "num_key_value_heads": 4}, 6, "the 12 attention heads and 4 KV heads of 'DRAFT'"),
+        ({"num_attention_heads": 6, "num_key_value_heads": 1}, 4, "allowed with this draft model: 1, 2, 3; "),
+        ({"num_attention_heads": 8, "num_key_value_heads": 2}, 3, "tensor_parallel_size 3; allowed with this draft"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(tmp_path: Path, config: dict[str, Any], size: int, said: str) -> None:
+    draft = copy_model(tmp_path / "draft", **config)
+    assert said.replace("DRAFT", draft).replace("TARGET", TARGET.model) in refusal_of(draft, size=size)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(6, 1, 3), (8, 2, 8), (8, 4, 2), (8, 8, 4)])
+def test_heads_that_can_be_split_or_copied_pass(tmp_path: Path, heads: int, kv_heads: int, size: int) -> None:
+    draft = copy_model(tmp_path / "draft", num_attention_heads=heads, num_key_value_heads=kv_heads)
+    assert warnings_of(draft, size=size) == []
 
 
 def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Path) -> None:
     draft = copy_model(tmp_path / "draft")
     swap_tokens(draft, ("a", "b"), ("c", "d"), ("e", "f"))
-    ids = {token: 65 + ord(token) - ord("a") for token in "abc"}
     message = refusal_of(draft)
-    assert message.startswith(f"6 of 2,048 token ids differ between '{draft}' and the target '{TARGET.model}': ")
-    assert (
-        f"{ids['a']} is 'b' in the draft model and 'a' in the target; {ids['b']} is 'a' in the draft model" in message
-    )
-    assert f"{ids['c']} is 'd'" in message
+    assert message.startswith(f"6 of 2,048 token ids differ between '{draft}' and the target '{TARGET.model}': 65 is ")
+    assert "65 is 'b' in the draft model and 'a' in the target; 66 is 'a' in the draft model" in message
+    assert "67 is 'd'" in message
     assert "'e'" not in message
     assert "; ...; allowed: a draft model with the target's token ids; " in message
 
@@ -87,39 +94,33 @@ def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Pat
 def test_the_targets_own_choice_of_tokenizer_counts(tmp_path: Path) -> None:
     other = copy_model(tmp_path / "other")
     swap_tokens(other, ("a", "b"))
-    assert refusal_of(str(model_path("draft")), ModelSource(TARGET.model, tokenizer=other)).startswith("2 of 2,048")
-    assert refusal_of(TARGET.model, ModelSource(TARGET.model, tokenizer=other)).startswith("2 of 2,048")
-    assert warnings_of(other, ModelSource(TARGET.model, tokenizer=other)) == []
+    target = ModelSource(TARGET.model, tokenizer=other)
+    for draft in (DRAFT, TARGET.model):
+        assert refusal_of(draft, target).startswith("2 of 2,048")
+    assert warnings_of(other, target) == []
 
 
-@pytest.mark.parametrize("which", ["target", "draft"])
+@pytest.mark.parametrize("which", ["target", "draft", "served without one"])
 def test_without_a_tokenizer_the_tokens_are_not_compared_and_that_is_said(tmp_path: Path, which: str) -> None:
-    bare = copy_model(tmp_path / "bare", ("tokenizer.json", "tokenizer_config.json"))
-    other = copy_model(tmp_path / "other")
+    bare, other = copy_model(tmp_path / "bare", NO_TOKENIZER), copy_model(tmp_path / "other")
     swap_tokens(other, ("a", "b"))
-    target, draft = (bare, other) if which == "target" else (other, bare)
-    [warning] = warnings_of(draft, ModelSource(target))
-    assert warning.startswith(
-        "conf/spec.yaml: proposer.model: the draft model's tokens are not compared with the target's: "
-    )
-    assert f"'{bare}'" in warning
-
-
-def test_a_target_served_without_its_tokenizer_is_compared_by_its_config(tmp_path: Path) -> None:
-    draft = copy_model(tmp_path / "draft")
-    swap_tokens(draft, ("a", "b"))
-    target = ModelSource(TARGET.model, skip_tokenizer=True)
-    assert "served without one" in warnings_of(draft, target)[0]
-    edit(tmp_path / "draft" / "config.json", vocab_size=99)
-    assert "vocabulary of 99" in refusal_of(draft, target)
+    target, draft = (other, bare) if which == "draft" else (bare, other)
+    skips = which == "served without one"
+    source = ModelSource(TARGET.model if skips else target, skip_tokenizer=skips)
+    [warning] = warnings_of(draft, source)
+    assert warning.startswith("the draft model's tokens are not compared with the target's: ")
+    assert (which if skips else f"'{bare}'") in warning
+    # By its config all the same.
+    edit(Path(draft) / "config.json", vocab_size=99)
+    assert "vocabulary of 99" in refusal_of(draft, source)
 
 
 def test_a_token_that_only_one_knows_is_a_warning(tmp_path: Path) -> None:
     draft = copy_model(tmp_path / "draft", vocab_size=2049)
     target = ModelSource(copy_model(tmp_path / "target", vocab_size=2049))
     path = tmp_path / "target" / "tokenizer.json"
-    text = path.read_text()
     added = '"added_tokens": ['
+    text = path.read_text()
     assert added in text
     token = '{"id": 2048, "content": "<tool>", "single_word": false, "lstrip": false, "rstrip": false, '
     path.write_text(text.replace(added, added + token + '"normalized": false, "special": true},'))
@@ -135,59 +136,48 @@ def end_with(folder: str, ids: int | list[int], token: str) -> str:
 
 
 def test_no_end_token_in_common_is_refused_with_both(tmp_path: Path) -> None:
+    """An end that only the generation config tells counts."""
     draft = end_with(copy_model(tmp_path / "draft"), 65, "a")
     assert refusal_of(draft).startswith(
         f"'{draft}' has the EOS tokens 65 'a', the target '{TARGET.model}' has 0 '<|endoftext|>' (eos_token_id in"
     )
-
-
-@pytest.mark.parametrize("ids", [[0, 66], [65, 66, 0]])
-def test_one_end_token_in_common_is_enough_and_the_rest_is_said(tmp_path: Path, ids: list[int]) -> None:
-    # As a chat model's: the base model's end of text, and an end of turn that its tokenizer names.
-    target = end_with(copy_model(tmp_path / "target"), ids, "b")
-    [warning] = warnings_of(str(model_path("draft")), ModelSource(target))
-    assert "has the EOS tokens 0 '<|endoftext|>', the target" in warning
-    assert "66 'b': only the target's stop generation" in warning
-
-
-def test_an_end_that_only_the_generation_config_tells_counts(tmp_path: Path) -> None:
-    draft = end_with(copy_model(tmp_path / "draft"), 65, "a")
     edit(tmp_path / "draft" / "generation_config.json", eos_token_id=[0])
     assert len(warnings_of(draft)) == 1
 
 
+@pytest.mark.parametrize("ids", [[0, 66], [65, 66, 0]])
+def test_one_end_token_in_common_is_enough_and_the_rest_is_said(tmp_path: Path, ids: list[int]) -> None:
+    """As a chat model's: the base model's end of text, and an end of turn that its tokenizer names."""
+    target = end_with(copy_model(tmp_path / "target"), ids, "b")
+    [warning] = warnings_of(DRAFT, ModelSource(target))
+    assert "has the EOS tokens 0 '<|endoftext|>', the target" in warning
+    assert "66 'b': only the target's stop generation" in warning
+
+
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "size", "allowed"),
+    ("context", "max_model_len", "given", "stops"),
     [
-        (6, 1, 4, "1, 2, 3"),
-        (8, 2, 3, "1, 2"),
-        (12, 4, 6, "1, 2, 4"),  # 6 is no multiple of 4, nor 4 of 6
+        (512, 513, None, 512),
+        (512, 512, None, None),
+        (512, None, None, 512),
+        (2048, None, None, None),
+        (2048, 512, 256, 256),
+        (2048, 256, 256, None),
     ],
 )
-def test_heads_that_cannot_be_split_are_refused_with_what_can(
-    tmp_path: Path, heads: int, kv_heads: int, size: int, allowed: str
+def test_a_shorter_context_is_a_warning(
+    tmp_path: Path, context: int, max_model_len: int | None, given: int | None, stops: int | None
 ) -> None:
-    draft = copy_model(tmp_path / "draft", num_attention_heads=heads, num_key_value_heads=kv_heads)
-    message = refusal_of(draft, size=size)
-    assert f"the {heads} attention heads and {kv_heads} KV heads of '{draft}'" in message
-    assert f"tensor_parallel_size {size}; allowed with this draft model: {allowed}; " in message
+    """The draft model's own, or the one that is given."""
+    draft = copy_model(tmp_path / "draft", max_position_embeddings=context)
+    found = warnings_of(draft, TARGET, 1, max_model_len, given)
+    said = f"is {stops} tokens, requests may have {max_model_len or 2048:,}: drafts end at token {stops}"
+    assert [said in warning for warning in found] == [True] * (stops is not None)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(6, 1, 3), (8, 2, 8), (8, 4, 2), (8, 8, 4)])
-def test_heads_that_can_be_split_or_copied_pass(tmp_path: Path, heads: int, kv_heads: int, size: int) -> None:
-    draft = copy_model(tmp_path / "draft", num_attention_heads=heads, num_key_value_heads=kv_heads)
-    assert warnings_of(draft, size=size) == []
-
-
-@pytest.mark.parametrize(
-    ("context", "max_model_len", "stops"), [(512, 513, True), (512, 512, False), (512, None, True), (2048, None, False)]
-)
-def test_a_shorter_context_is_a_warning(tmp_path: Path, context: int, max_model_len: int | None, stops: bool) -> None:
-    found = warnings_of(copy_model(tmp_path / "draft", max_position_embeddings=context), max_model_len=max_model_len)
-    assert len(found) == stops
-    if stops:
-        served = max_model_len or 2048
-        assert f"is 512 tokens, requests may have {served:,}: drafts end at token 512" in found[0]
+def test_a_context_beyond_the_draft_models_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"proposer.max_model_len: got 99999, but the context of .* is 2,048 tokens"):
+        warnings_of(DRAFT, TARGET, 1, 512, 99_999)
 
 
 def test_a_target_that_only_vllm_can_read_is_not_compared(tmp_path: Path) -> None:
@@ -199,38 +189,9 @@ def test_a_target_that_only_vllm_can_read_is_not_compared(tmp_path: Path) -> Non
         warnings_of(draft, ModelSource(target), size=5)
 
 
-def test_a_context_that_is_given_replaces_that_of_the_config():
-    draft = ModelSource(str(model_path("draft")))
-    (warning,) = check_pair(TARGET, draft, 1, 512, "conf/spec.yaml", 256)
-    assert "drafts end at token 256" in warning
-    assert check_pair(TARGET, draft, 1, 256, "conf/spec.yaml", 256) == []
-    with pytest.raises(ConfigError, match=r"proposer.max_model_len: got 99999, but the context of .* is 2,048 tokens"):
-        check_pair(TARGET, draft, 1, 512, "conf/spec.yaml", 99_999)
-
-
-def test_revisions_of_a_folder_are_refused():
-    config = DraftModelConfig(method="draft_model", model=str(model_path("draft")), revision="main", code_revision="x")
-    with pytest.raises(
-        ConfigError, match=r"2 mistakes:\n.*proposer.revision: got the text 'main', but proposer.model is"
-    ):
+def test_revisions_of_a_folder_are_refused() -> None:
+    config = DraftModelConfig(method="draft_model", model=DRAFT, revision="main", code_revision="x")
+    said = r"2 mistakes:\n.*proposer.revision: got the text 'main', but proposer.model is"
+    with pytest.raises(ConfigError, match=said):
         config.check(None, 4, "conf/spec.yaml")
     DraftModelConfig(method="draft_model", model="org/small", revision="main").check(None, 4, "conf/spec.yaml")
-
-
-def test_revisions_reach_the_reading_of_the_config(monkeypatch):
-    seen = []
-
-    def check(target, draft, *rest):
-        seen.append((draft, rest))
-        return []
-
-    monkeypatch.setattr("vllm_spec_plugin.proposers.draft_model.pair.check_pair", check)
-    config = DraftModelConfig(
-        method="draft_model", model="org/small", revision="r", code_revision="c", max_model_len=99
-    )
-    source = ModelSource("org/large", trust_remote_code=True)
-    config.check(Target(source, 2, 512), 4, "conf/spec.yaml")
-    draft = ModelSource("org/small", revision="r", trust_remote_code=True, code_revision="c")
-    assert seen == [(draft, (2, 512, "conf/spec.yaml", 99))]
-    assert draft.code == {"trust_remote_code": True, "code_revision": "c"}
-    assert ModelSource("org/small").code == {"trust_remote_code": False}

@@ -7,12 +7,6 @@ from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 ABC = {"a": 0, "b": 1, "c": 2}
 
 
-def test_equal_vocabularies_agree_in_any_order() -> None:
-    found = compare(ABC, dict(reversed(ABC.items())))
-    assert found.differing == {}
-    assert found.unshared == {}
-
-
 @pytest.mark.parametrize(
     ("draft", "differing", "unshared"),
     [
@@ -37,10 +31,3 @@ def test_a_second_name_of_an_id_is_no_difference() -> None:
     found = compare({**ABC, "also c": 2}, {**ABC, "c as well": 2})
     assert found.differing == {}
     assert found.unshared == {}
-
-
-def test_30_000_tokens_are_compared_without_comparing_each_with_each() -> None:
-    """Pairs would take minutes."""
-    target = {f"token {i}": i for i in range(30_000)}
-    draft = {f"token {i}": (i + 1) % 30_000 for i in range(30_000)}
-    assert len(compare(target, draft).differing) == 30_000

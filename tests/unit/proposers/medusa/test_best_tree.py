@@ -93,11 +93,8 @@ def test_what_was_measured_together_counts_and_the_rest_is_multiplied():
     assert path_probability((0, 0), ACCURACY, joint) == pytest.approx(0.5 * 0.5)
     assert path_probability((0, 1, 0), ACCURACY, joint) == pytest.approx(0.25 * 0.4)
     assert path_probability((2, 1), ACCURACY, joint) == pytest.approx(0.1 * 0.2)
-
-
-def test_ranks_and_heads_that_nothing_is_known_of_are_taken_as_never_right():
-    assert path_probability((3,), ACCURACY) == 0
-    assert path_probability((0, 0, 0, 0), ACCURACY) == 0
+    for unknown in ((3,), (0, 0, 0, 0)):
+        assert path_probability(unknown, ACCURACY) == 0
 
 
 def test_contradicting_measurements_do_not_make_a_path_likelier_than_its_beginning():

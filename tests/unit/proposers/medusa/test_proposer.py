@@ -127,20 +127,6 @@ def test_requests_without_room_or_hidden_state_get_no_draft(heads):
     assert proposer.propose([]) == []
 
 
-def test_only_the_heads_that_a_step_needs_are_run(heads, monkeypatch):
-    asked = []
-    forward = heads.forward
-
-    def noted(hidden, count):
-        asked.append((count, len(hidden)))
-        return forward(hidden, count)
-
-    monkeypatch.setattr(heads, "forward", noted)
-    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=False)
-    proposer.propose([view(0, depth=1), view(1, depth=2), view(2, tokens=0)])
-    assert asked == [(2, 2)]
-
-
 def test_as_many_random_numbers_are_asked_for_as_the_highest_rank_takes(heads):
     for name, count in [("chain", 1), ("tree", 5), ("wide", 5)]:
         assert MedusaProposer(heads, Engine(), TREES[name], draws=True).num_siblings == count

@@ -125,18 +125,3 @@ def test_places_found_by_chance_need_ever_longer_matches() -> None:
     # Eight tokens that agree, and two are enough again.
     found.advance([*range(150, 160), 7, 7, 170, 171])
     assert found.continuation(1) == [172]
-
-
-def test_a_useless_prediction_is_searched_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[int] = []
-
-    def candidates(alignment: Alignment) -> list[int]:
-        searches.append(alignment.num_tokens)
-        return []
-
-    monkeypatch.setattr(Alignment, "_candidates", candidates)
-    found = aligned([7] * 4000)
-    assert found.continuation(1) == []
-    assert 200 < len(searches) < 320
-    # Never given up: one search in 32 tokens.
-    assert searches[-1] > 3960

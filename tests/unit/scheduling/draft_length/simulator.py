@@ -72,6 +72,8 @@ class Server:
     jump: float = 0.0  # Seconds that a target step takes longer if there are drafts in it at all.
     hidden: float = 0.0  # Seconds of a step that drafts, beside those that the proposer reports.
     hidden_per_request: float = 0.0  # Of these, per request that is drafted for.
+    # Of drafts that are trees: the accepted nodes of one with that many.
+    nodes: Callable[[np.random.Generator, int], tuple[int, ...]] | None = None
 
     def step_with(self, num_requests: int, num_drafted: float) -> float:
         """Seconds of a target step."""
@@ -86,7 +88,7 @@ class Server:
 def control_for(server: Server) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
     requests = RequestRows()
-    models = [ProposerModel(server.most, 64, requests) for _ in server.costs]
+    models = [ProposerModel(server.most, 64, requests, is_tree=server.nodes is not None) for _ in server.costs]
     control = OptimalControl(models, requests, 2048)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
@@ -198,10 +200,11 @@ def simulate(
         tokens, num_verified, num_accepted = 0.0, 0, 0
         for request, of_request, fate in zip(to_draft, of_requests, fates, strict=True):
             alpha = 0.0 if fate.source is None else of_request[fate.source].right
-            accepted = 0
-            while accepted < fate.drafted and rng.random() < alpha:
+            nodes = server.nodes(rng, fate.drafted) if server.nodes else None
+            accepted = len(nodes) if nodes else 0
+            while not server.nodes and accepted < fate.drafted and rng.random() < alpha:
                 accepted += 1
-            control.verified(request.request_id, fate.turns, fate.source, fate.drafted, accepted)
+            control.verified(request.request_id, fate.turns, fate.source, fate.drafted, accepted, nodes=nodes)
             tokens += expected_tokens(alpha, fate.drafted)
             num_verified += fate.drafted
             num_accepted += accepted

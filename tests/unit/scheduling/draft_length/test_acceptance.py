@@ -102,39 +102,6 @@ def test_an_update_is_an_extended_kalman_filter_s(accepted: int) -> None:
     assert 1 / np.array(known) == pytest.approx(after)
 
 
-def test_an_unknown_request_is_the_average() -> None:
-    requests = Requests()
-    assert requests.model.average == pytest.approx(0.6)
-    for _ in range(50):
-        requests.learn("a", 4, 1)
-    assert requests.probabilities("new") == pytest.approx(requests.model.average)
-    assert requests.model.average[0] > 0.7 > 0.5 > requests.model.average[1]
-
-
-@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
-def test_a_request_that_turns_is_noticed(seed: int) -> None:
-    """From 0.2 to 0.9 within 20 drafts of 4 tokens, and back within 50, among 20 requests at 0.5; half-life 64 tokens.
-
-    Back takes longer because drafts that are rejected make few output tokens. Over 40 seeds the first position is at
-    0.69 and 0.41 then, with standard deviations of 0.05 and 0.02: both are some away from the middle, 0.55.
-    """
-    rng, requests = np.random.default_rng(seed), Requests(half_life=64)
-
-    def serve(request_id: str, probability: float, num_drafts: int) -> None:
-        for _ in range(num_drafts):
-            accepted = accepted_of(rng, np.full(4, probability))
-            requests.learn(request_id, 4, accepted, num_tokens=accepted + 1)
-
-    for other in range(400):
-        serve(f"other {other % 20}", 0.5, 1)
-    serve("a", 0.2, 100)
-    assert requests.probabilities("a")[0] < 0.35
-    serve("a", 0.9, 20)
-    assert requests.probabilities("a")[0] > 0.55
-    serve("a", 0.2, 50)
-    assert requests.probabilities("a")[0] < 0.55
-
-
 def test_information_of_a_request_halves_in_its_half_life() -> None:
     """What is known shrinks the skill as if it had come from half of the observations; without tokens nothing fades."""
     requests = Requests(half_life=64)
@@ -183,47 +150,16 @@ def test_the_first_rejected_token_of_a_chain_is_the_last_that_tells_anything() -
     assert all_of_nine.of("a").tolist() == all_of_two.of("a").tolist()
 
 
-def test_nodes_of_a_tree_tell_of_themselves_also_after_a_rejected_one() -> None:
-    """Bits say which of the verified nodes were accepted: here the second and the fourth of four, of K = 5."""
-    tree = Requests(5, is_tree=True)
+@pytest.mark.parametrize(("most", "drafted", "accepted"), [(5, 4, [1, 3]), (64, 64, [0, 63])])
+def test_nodes_of_a_tree_tell_of_themselves_also_after_a_rejected_one(
+    most: int, drafted: int, accepted: list[int]
+) -> None:
+    """Bits say which of the verified nodes were accepted; bit 63 of a number is its sign."""
+    tree, bits = Requests(most, is_tree=True), sum(1 << node for node in accepted)
     for _ in range(40):
-        tree.learn("a", 4, 2, nodes=0b01010)
-    assert (tree.model.average > 0.5).tolist() == [False, True, False, True, True]
-    assert tree.model.ratings.information[4] == 0
-    assert (tree.model.ratings.information[:4] > 0).all()
-
-
-def test_a_tree_may_have_64_nodes() -> None:
-    """Bit 63 of a number is its sign."""
-    tree = Requests(64, is_tree=True)
-    for _ in range(40):
-        tree.learn("a", 64, 2, nodes=1 - 2**63)
-    assert np.flatnonzero(tree.model.average > 0.5).tolist() == [0, 63]
-
-
-def test_steps_count_in_their_order() -> None:
-    """Of one call as of many: a request that was good last is thought better of than one that was good first."""
-    many, one = Requests(half_life=8), Requests(half_life=8)
-    steps = [("a", 4, 4, 0, 5), ("b", 4, 0, 0, 1)] * 4 + [("a", 4, 0, 0, 5), ("b", 4, 4, 0, 1)] * 4
-    for step in steps:
-        many.learn(*step)
-    names, *columns = zip(*steps, strict=True)
-    one.model.learn(one.rows.add(names), *(np.array(column) for column in columns))
-    # Positions age once per call.
-    assert one.of("a") == pytest.approx(many.of("a"), rel=0.02)
-    assert one.model.average == pytest.approx(many.model.average, rel=0.02)
-    assert one.of("a")[SKILL] < one.of("b")[SKILL]
-
-
-def test_a_row_goes_to_the_next_request_empty() -> None:
-    requests = Requests()
-    for _ in range(20):
-        requests.learn("a", 4, 4)
-    row = requests.rows.add(["a"])[0]
-    requests.rows.forget("a")
-    assert requests.rows.add(["b"])[0] == row
-    assert requests.of("b").tolist() == [0, 0]
-    assert requests.probabilities("b") == pytest.approx(requests.model.average)
+        tree.learn("a", drafted, len(accepted), nodes=bits - (bits >> 63 << 64))
+    assert [node for node in range(drafted) if tree.model.average[node] > 0.5] == accepted
+    assert (tree.model.ratings.information > 0).tolist() == [node < drafted for node in range(most)]
 
 
 @pytest.mark.parametrize("accepted", [0, 4])

@@ -175,13 +175,6 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
         assert all(1 <= length <= limits[proposer] for proposer, length in turns)
 
 
-def test_a_first_draft_token_that_costs_much_is_made_up_for_by_many() -> None:
-    """It takes half a step longer to draft at all: 0.8 + 0.64 + ... of 12 positions make up for it, the first not."""
-    gains = [0.8 ** np.arange(1, 13)]
-    assert lengths_of(offers_of(np.array(gains)[:, :1], [1, 2, 2])) == [0]
-    assert lengths_of(offers_of(gains, [1.0, *[2.0] * 13])) == [12]
-
-
 def test_of_a_request_s_turns_the_longest_takes_room() -> None:
     """Half of the time the other one drafts instead, so both fit where one does."""
     offers = offers_of(np.full((2, 1, 3), 0.45), np.ones(6), draft_tokens=np.full((2, 1, 3), 0.5), max_draft_tokens=2)

@@ -41,24 +41,6 @@ def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: f
     assert np.mean(rates) >= share * oracle(server, loads)
 
 
-def test_two_proposers_are_better_than_either_alone() -> None:
-    server, loads = server_of("memory", 0.1), LOADS["one of each"]
-    together = simulate(control_for(server), server, lambda _: loads, 600, SEED).rate()
-    for lane in range(2):
-        alone = Server(server.step, server.costs[lane : lane + 1], most=5)
-        assert together > 1.1 * oracle(alone, [chances[lane : lane + 1] for chances in loads])
-
-
-def test_each_text_is_served_by_whoever_suits_it() -> None:
-    """Mostly: what was seen of a proposer that is not asked fades, so now and then it gets another chance."""
-    server, loads = server_of("memory", 0.1), LOADS["one of each"]
-    outcome = simulate(control_for(server), server, lambda _: loads, 600, SEED)
-    repeating, novel = zip(*outcome.turns[200:], strict=True)
-    assert np.mean([[lane for lane, _ in turns] == [0, 1] for turns in repeating]) > 0.6
-    assert np.mean([turns[0][0] == 0 for turns in repeating if turns]) > 0.9
-    assert np.mean([turns[0][0] == 1 for turns in novel if turns]) > 0.65
-
-
 def test_a_proposer_that_becomes_good_is_found() -> None:
     """The model is of no use for 500 steps, and then the best there is."""
     server = server_of("memory", 0.2)
@@ -94,40 +76,6 @@ def test_a_request_for_one_proposer_never_gets_another() -> None:
         {lane for turns in of_request for lane, _ in turns} for of_request in zip(*outcome.turns, strict=True)
     )
     assert (first, second, third) == ({0}, {1}, {0, 1})
-
-
-def there(control: OptimalControl, request_id: str, lane: int) -> float:
-    """How likely the proposer is thought to have a guess."""
-    rows = control._requests.add([request_id])
-    there, gains, delivered = np.empty(1), np.empty((1, 5)), np.empty((1, 5))
-    control.proposers[lane].expect(rows, there, gains, delivered)
-    return float(there[0])
-
-
-def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
-    control = control_for(server_of("memory", 0.1))
-    to_draft = [DraftRequest("a", (5, 5), (0, 0)), DraftRequest("b", (5, 5), (0, 0))]
-    for _ in range(20):
-        control.plan(to_draft, Batch(2, 2, 200, 20))
-        control.verified("a", ((0, 5), (1, 5)), 1, 5, 2)
-        control.verified("b", ((1, 5), (0, 5)), None, 0, 0)
-    control.plan(to_draft, Batch(2, 2, 200, 20))
-    assert there(control, "a", 0) < 0.2 < 0.8 < there(control, "a", 1)
-    assert there(control, "b", 0) < 0.2
-    assert there(control, "b", 1) < 0.2
-
-
-def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
-    control = control_for(server_of("memory", 0.1))
-    to_draft = [DraftRequest("a", (5, 5), (0, 0))]
-    control.plan(to_draft, Batch(1, 1, 100, 20))
-    before = there(control, "a", 1)
-    for _ in range(20):
-        control.verified("a", ((0, 5), (1, 5)), 0, 5, 0)
-    control.plan(to_draft, Batch(1, 1, 100, 20))
-    assert there(control, "a", 1) == before
-    assert there(control, "a", 0) > 0.9
-    assert control.acceptance[0][0] < 0.4 < control.acceptance[1][0]
 
 
 @settings(max_examples=60, deadline=None)

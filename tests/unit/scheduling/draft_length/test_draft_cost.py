@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
+from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 from .curves import Noise
 
@@ -59,25 +62,6 @@ def test_ten_steps_tell_the_cost_of_a_proposer_without_passes():
         assert (ratios > 1 / 1.35).all()
 
 
-def test_many_steps_tell_it_well():
-    # 500 steps, 5% noise.
-    cost = DraftCost()
-    learn(cost, 500, Noise(), of_a_model)
-    assert seconds(cost, [1, 5], [1, 15], 20) == pytest.approx([of_a_model(1, 1, 20), of_a_model(5, 15, 20)], rel=0.1)
-    assert cost.catch_up_seconds == pytest.approx(0.05e-3, rel=0.2)
-    assert cost.coefficients == pytest.approx([0.3e-3, 1.5e-3, 0.1e-3], rel=0.5)
-    assert cost.num_observations == 500
-
-
-def test_a_machine_of_half_the_speed_is_followed_within_fifty_steps():
-    cost, noise = DraftCost(), Noise()
-    learn(cost, 300, noise, of_a_model)
-    learn(cost, 50, noise, of_a_model, factor=2)
-    assert seconds(cost, [2, 5], [6, 15]) == pytest.approx(
-        [2 * of_a_model(2, 6, 0), 2 * of_a_model(5, 15, 0)], rel=0.15
-    )
-
-
 def test_a_proposer_that_was_not_asked_teaches_nothing():
     cost = DraftCost()
     learn(cost, 20, Noise(), of_a_model)
@@ -93,18 +77,25 @@ def test_looking_for_drafts_in_vain_takes_time_too():
     assert cost.num_observations == 50
 
 
-def test_what_is_returned_was_predicted_before():
-    cost = DraftCost()
-    for i in range(10):
-        before = float(seconds(cost, 3, 6, i))
-        assert cost.observe(3, 6, i, of_a_model(3, 6, i)) == pytest.approx(before)
-
-
 def test_no_time_counts_as_a_microsecond():
     cost = DraftCost()
     for _ in range(10):
         cost.observe(0, 4, 0, 0.0)
     assert float(seconds(cost, 0, 4)) == pytest.approx(1e-6)
+
+
+def test_drafting_costs_a_tenth_of_a_step_per_pass_until_it_is_measured():
+    """Passes are as many as the longest draft, but no more than positions."""
+    model = ProposerModel(4, 64, RequestRows())
+    model.probed(0.02)
+    assert model.draft_cost.coefficients[1] == pytest.approx(0.002)
+    for _ in range(100):
+        model.measured(Drafting(9, 4, 0, 4 * 0.01))
+    assert model.draft_cost.coefficients @ [1, 4, 4] == pytest.approx(0.04, rel=0.01)
+    before = model.draft_cost.coefficients.tolist()
+    model.probed(0.02)
+    model.measured(Drafting(0, 0, 0, 0.5))
+    assert model.draft_cost.coefficients.tolist() == before
 
 
 SECONDS = st.one_of(st.floats(), st.floats(0, 1e6))

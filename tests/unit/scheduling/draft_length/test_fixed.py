@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import SHRINKAGE, START, FixedControl, HeuristicControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
 
 BATCH = Batch(2, 2, 100, 16)
 
@@ -19,13 +19,6 @@ def length_of(control: HeuristicControl, request_id: str = "a") -> int:
     return length
 
 
-def verified(asked: int, drafted: int, accepted: int, most: int = 8) -> HeuristicControl:
-    """One that has seen one draft of request a."""
-    control = HeuristicControl([most])
-    control.verified("a", ((0, asked),), 0, drafted, accepted)
-    return control
-
-
 def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
     control = FixedControl()
     planned = control.plan([request(8), request(8, 5), request(0, 5), request(3, 0)], BATCH)
@@ -34,14 +27,20 @@ def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
     assert control.begin_step(1, may_skip=True) is StepMode.DRAFTS
 
 
-@pytest.mark.parametrize(("drafted", "accepted"), [(5, 4), (5, 0), (2, 1)])
-def test_a_rejection_takes_one_wherever_it_was(drafted: int, accepted: int) -> None:
-    assert length_of(verified(5, drafted, accepted)) == START - SHRINKAGE == 4
-
-
-@pytest.mark.parametrize("drafted", [0, 1, 4])
-def test_a_draft_shorter_than_asked_for_changes_nothing_if_it_was_right(drafted: int) -> None:
-    assert length_of(verified(5, drafted, drafted)) == START
+@pytest.mark.parametrize(
+    ("source", "drafted", "accepted", "length"),
+    [(0, 5, 4, 4), (0, 5, 0, 4), (0, 2, 1, 4), (0, 5, 5, 7), (0, 4, 4, 5), (0, 0, 0, 5), (None, 0, 0, 5), (1, 5, 0, 5)],
+)
+def test_a_rejection_takes_one_and_a_whole_right_draft_gives_two(
+    source: int | None, drafted: int, accepted: int, length: int
+) -> None:
+    """A draft shorter than asked for says nothing if it was right; a forgotten request starts again."""
+    control = HeuristicControl([8, 8])
+    control.verified("a", ((0, 5), (1, 5)), source, drafted, accepted)
+    assert control.plan([request(8, 0)], BATCH) == [((0, length),)]
+    control.forget("a")
+    control.forget("never seen")
+    assert control.plan([request(8, 0)], BATCH) == [((0, 5),)]
 
 
 def test_it_shrinks_to_one_and_grows_again() -> None:
@@ -64,22 +63,8 @@ def test_requests_and_proposers_have_their_own_lengths() -> None:
     assert planned == [((0, 7), (1, 4)), ((0, 5), (1, 5))]
 
 
-@pytest.mark.parametrize("source", [None, 1])
-def test_who_had_no_draft_keeps_its_length(source: int | None) -> None:
-    control = HeuristicControl([8, 8])
-    control.verified("a", ((0, 5), (1, 5)), source, 0, 0)
-    assert control.plan([request(8, 8)], BATCH) == [((0, 5), (1, 5))]
-
-
 def test_heuristic_keeps_limits_and_drafts_trees_whole() -> None:
     control = HeuristicControl([8, None])
     control.verified("a", ((0, 5), (1, 7)), 1, 7, 2)
     planned = control.plan([request(2, 7), request(0, 7), request(8, 0)], BATCH)
     assert planned == [((0, 2), (1, 7)), ((1, 7),), ((0, 5),)]
-
-
-def test_a_forgotten_request_starts_again() -> None:
-    control = verified(5, 5, 5)
-    control.forget("a")
-    control.forget("never seen")
-    assert length_of(control) == START

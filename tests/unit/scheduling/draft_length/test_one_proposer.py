@@ -59,19 +59,6 @@ def test_recovers_when_a_text_becomes_predictable_and_when_it_no_longer_is() -> 
         assert outcome.rate(settled, begin + 400) >= 0.9 * oracle(server, alone([alpha]))
 
 
-def test_never_drafts_for_long_where_it_does_not_pay() -> None:
-    server = Server(STEP_TIMES["busy"], (Cost(0.001, 0.0001),))
-    outcome = simulate(control_for(server), server, lambda _: alone([0.7] * 4), 600, SEED)
-    assert outcome.rate() >= 0.98 * 400 / 4
-    assert np.mean([any(turns) for turns in outcome.turns[100:]]) < 0.3
-
-
-def test_hopeless_drafts_are_not_tried_again_soon() -> None:
-    server = Server(STEP_TIMES["busy"], (Cost(0.001, 0.0001),))
-    outcome = simulate(control_for(server), server, lambda _: alone([0.1]), 400, SEED)
-    assert not any(any(turns) for turns in outcome.turns[100:])
-
-
 def test_who_may_not_be_drafted_for_waits_no_longer_than_it_is_worth() -> None:
     """Alone a draft pays. Among 15 others, which it would hold up, it does not."""
     server = Server(STEP_TIMES["cores"], (Cost(0.0001, 0.0001),))

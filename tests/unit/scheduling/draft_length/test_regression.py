@@ -1,4 +1,4 @@
-"""The regression learns, forgets, and takes no notice of outliers."""
+"""The regression takes no notice of outliers, and stays bounded."""
 
 import numpy as np
 import pytest
@@ -37,22 +37,19 @@ def test_many_observations_of_one_point_leave_it_bounded():
     for _ in range(20_000):
         model.observe(features, noise(10.0))
     assert features @ model.weights == pytest.approx(10, rel=0.2)
-    assert (model._covariance == model._covariance.T).all()
-    assert np.linalg.eigvalsh(model._covariance).min() > 0
-    # The level is the prior's by then, times 10 / 21; the prior's variances are the bound, but for noise.
-    assert (np.diag(model._covariance) <= 1.5 * (10 / 21) ** 2 * np.diag(COVARIANCE)).all()
     assert np.abs(model.weights).max() < 10
 
 
-def test_what_is_not_observed_becomes_uncertain_again_and_keeps_its_weight():
-    model = regression(forgetting=0.01, non_negative=(0, 1, 2))
+def test_what_was_not_observed_for_long_keeps_its_weight_and_is_then_learnt_quickly():
+    model, often = regression(forgetting=0.01, non_negative=(0, 1, 2)), np.array([1.0, 10.0, 0.0])
     learn(model, 300, Noise())
-    weight, variance = model.weights[2], model._covariance[2, 2]
-    features = np.array([1.0, 10.0, 0.0])
     for _ in range(1000):
-        model.observe(features, float(features @ TRUE))
-    assert model.weights[2] == pytest.approx(weight, rel=0.3)
-    assert model._covariance[2, 2] > 20 * variance
+        model.observe(often, float(often @ TRUE))
+    assert model.weights[2] == pytest.approx(TRUE[2], rel=0.3)
+    seldom, changed = np.array([1.0, 10.0, 100.0]), TRUE * [1, 1, 4]
+    for _ in range(5):
+        model.observe(seldom, float(seldom @ changed))
+    assert seldom @ model.weights == pytest.approx(seldom @ changed, rel=0.1)
 
 
 def test_a_weight_that_cannot_be_negative_is_not_and_the_others_make_up_for_it():
@@ -64,14 +61,6 @@ def test_a_weight_that_cannot_be_negative_is_not_and_the_others_make_up_for_it()
     assert bound.weights[1] == 0
     middle = np.array([1.0, 10.0, 100.0])
     assert middle @ bound.weights == pytest.approx(middle @ true, rel=0.1)
-
-
-def test_predictions_are_never_negative():
-    model, features = ForgetfulRegression([1.0, 0.1], np.eye(2)), np.array([1.0, 20.0])
-    for x in 5 * [0.0, 2.0, 4.0, 6.0, 8.0]:
-        model.observe(np.array([1.0, x]), 10 - x)
-    assert features @ model.weights < -5
-    assert model.observe(features, 1.0) == 0
 
 
 def test_what_was_believed_impossible_is_learnt_from():

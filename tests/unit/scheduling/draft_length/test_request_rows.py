@@ -1,6 +1,5 @@
 """Rows of requests are their own, kept while others come and go, and empty when they change hands."""
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,10 +46,3 @@ def test_rows_of_those_who_left_are_used_again() -> None:
         requests.add([f"{number}", f"{number + 1}"])
         requests.forget(f"{number}")
     assert len(column.values) < 100
-
-
-def test_a_column_that_comes_late_has_rows_for_all() -> None:
-    requests = RequestRows()
-    rows = requests.add(NAMES)
-    late = requests.column(2)
-    assert np.array_equal(late.values[rows], np.zeros((len(NAMES), 2)))

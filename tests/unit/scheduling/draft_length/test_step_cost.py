@@ -114,13 +114,6 @@ def test_a_machine_of_another_speed_is_followed_within_fifty_steps(factor, sizes
     assert ratios_at(cost, lambda sizes: factor * cpu(sizes)) == pytest.approx(1, abs=0.1)
 
 
-def test_what_is_returned_was_predicted_before():
-    cost, noise = StepCost(MAX_TOKENS, probe(cpu)), Noise()
-    for num_tokens in (1, 5, 7, 100, 512, 700, 3):
-        before = float(cost.seconds(num_tokens, 2, 300))
-        assert cost.observe(num_tokens, 2, 300, noise(cpu(num_tokens))) == pytest.approx(before, rel=1e-9)
-
-
 @pytest.mark.parametrize("first", [0, 1, 7, 300, 511, 512, 600])
 @pytest.mark.parametrize("max_tokens", [1, 2, 100, MAX_TOKENS])
 def test_seconds_of_a_run_of_sizes_are_those_of_each(first, max_tokens):

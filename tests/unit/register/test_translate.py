@@ -1,0 +1,140 @@
+"""From settings of a plugin.yaml to vLLM's engine arguments."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import yaml
+
+import vllm_spec_plugin
+from tests.unit.register.arguments import Arguments
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.proposers.draft_model import pair
+from vllm_spec_plugin.proposers.model_source import ModelSource
+from vllm_spec_plugin.register.engine_args import translate
+from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, MIXED_HEADS, TEXT, mode_of
+from vllm_spec_plugin.schema.errors import ConfigError
+
+
+def translated(path, text):
+    path.write_text(text)
+    arguments = Arguments()
+    translate(arguments, vllm_spec_plugin.speculative_config(path))
+    return arguments
+
+
+def test_settings_become_stock_ones(config_path):
+    arguments = translated(config_path, config_path.read_text())
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.speculative_config["num_speculative_tokens"] == 3
+    assert arguments.worker_cls in IN_WORKERS.workers.values()
+    assert arguments.scheduler_cls == IN_WORKERS.schedulers[0]
+
+
+@pytest.mark.parametrize(
+    "proposer",
+    ["{method: suffix}", "{method: ngram}", "{method: cascade, proposers: [{method: prediction}, {method: suffix}]}"],
+)
+def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, config_path, proposer):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    arguments = translated(config_path, f"proposer: {proposer}\ndraft_length: {{tokens: 6}}")
+    assert arguments.speculative_config["method"] == "ngram_gpu"
+    assert arguments.speculative_config["num_speculative_tokens"] == 6
+    assert arguments.scheduler_cls == TEXT.schedulers[0]
+    assert arguments.worker_cls in TEXT.workers.values()
+    assert arguments.async_scheduling is False
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{method: suffix}\nverification: {lenience: 0.5}", r"verification\.lenience: got 0\.5, but on the V2"),
+        ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but on"),
+    ],
+)
+def test_on_v2_what_needs_verification_of_the_plugins_own_is_refused(monkeypatch, config_path, text, said):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    with pytest.raises(ConfigError, match=said):
+        translated(config_path, f"proposer: {text}")
+
+
+@pytest.mark.parametrize(
+    ("proposer", "mode"),
+    [
+        ("{method: medusa, model: H}", HEADS),
+        ("{method: cascade, proposers: [{method: suffix}, {method: medusa, model: H}]}", MIXED_HEADS),
+        ("{method: cascade, proposers: [{method: medusa, model: H}, {method: suffix}]}", IN_WORKERS),
+        ("{method: medusa, model: H, tree: auto}", IN_WORKERS),
+        ("{method: eagle3, model: H}", IN_WORKERS),
+    ],
+)
+def test_on_v2_heads_draft_chains_alone_or_after_texts(monkeypatch, proposer, mode):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    assert mode_of(parse_config(yaml.safe_load(f"proposer: {proposer}"), "p.yaml")) == mode
+
+
+def test_on_v2_heads_may_be_scheduled_asynchronously(monkeypatch, config_path):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    config_path.write_text(f"proposer: {{method: medusa, model: {model_path('medusa')}}}")
+    arguments = Arguments()
+    translate(arguments, vllm_spec_plugin.speculative_config(config_path))
+    assert (arguments.speculative_config["method"], arguments.async_scheduling) == ("ngram_gpu", None)
+    assert arguments.worker_cls in HEADS.workers.values()
+
+
+@pytest.mark.parametrize("name", ["worker_cls", "scheduler_cls"])
+def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
+    with pytest.raises(ValueError, match=f"{name}: got 'mine.Own'"):
+        translate(Arguments(**{name: "mine.Own"}), vllm_spec_plugin.speculative_config(config_path))
+
+
+def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch, draft_config, warnings):
+    calls = []
+
+    def check_pair(*arguments):
+        calls.append(arguments)
+        return ["watch out"]
+
+    monkeypatch.setattr(pair, "check_pair", check_pair)
+    target = ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
+    given = {name: getattr(target, name) for name in ("model", "tokenizer", "revision", "tokenizer_revision")}
+    given |= {"trust_remote_code": True, "skip_tokenizer_init": True, "tensor_parallel_size": 2, "max_model_len": 512}
+    settings = draft_config("org/small", revision="r", code_revision="c", max_model_len=99)
+    translate(Arguments(**given), settings)
+    draft = ModelSource("org/small", revision="r", trust_remote_code=True, code_revision="c")
+    assert calls == [(target, draft, 2, 512, settings[KEY]["source"], 99)]
+    assert draft.code == {"trust_remote_code": True, "code_revision": "c"}
+    assert replace(draft, trust_remote_code=False, code_revision=None).code == {"trust_remote_code": False}
+    assert warnings() == ["watch out"]
+
+
+def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, other_draft):
+    short = json.loads((other_draft / "config.json").read_text()) | {"vocab_size": 2048, "max_position_embeddings": 64}
+    (other_draft / "config.json").write_text(json.dumps(short))
+    for max_model_len in (None, -1):
+        given = {"max_model_len": max_model_len, "skip_tokenizer_init": True, "load_format": "dummy"}
+        translate(Arguments(**given), draft_config(other_draft))
+    stops = [warning for warning in warnings() if "drafts end at token 64" in warning]
+    assert len(stops) == 2
+    assert "may have 2,048" in stops[0]
+
+
+def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):
+    said = r"plugin\.yaml: proposer\.quantization: got the text 'fp9'; .*did you mean fp8"
+    with pytest.raises(ValueError, match=said):
+        translate(Arguments(), draft_config(quantization="fp9"))
+    translate(Arguments(), draft_config(quantization="fp8"))
+
+
+def test_a_draft_whose_weights_are_damaged_is_refused_before_the_start(draft_config, tmp_path):
+    """tests/unit/proposers/test_weight_files.py has every damage."""
+    folder = tmp_path / "draft"
+    shutil.copytree(model_path("draft"), folder)
+    translate(Arguments(), draft_config(folder))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"proposer\.model: .*has no weights; allowed: files of safetensors"):
+        translate(Arguments(), draft_config(folder))
+    translate(Arguments(load_format="dummy"), draft_config(folder))

@@ -1,0 +1,245 @@
+"""vLLM's schedulers with drafts of vLLM's drafters, of texts, or both, without a model: no text changes."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from vllm.v1.request import RequestStatus
+
+from tests.engine.books import holding
+from tests.engine.lengths import RandomControl, equal_clock
+from tests.unit.scheduling.pipeline import Pipeline
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.scheduling import native, native_adapter, text
+from vllm_spec_plugin.scheduling.mixed import MixedScheduler
+from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
+from vllm_spec_plugin.scheduling.text import TextScheduler
+
+K = 4
+NGRAM = {"method": "vllm", "config": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}}
+SUFFIX = {"method": "suffix", "min_order": 1}
+MIXED = {"method": "cascade", "proposers": [{"method": "suffix", "min_order": 2}, NGRAM]}
+PREDICTED = {"method": "cascade", "proposers": [{"method": "prediction"}, SUFFIX]}
+
+
+def unpredictable(text: list[int]) -> int:
+    return (sum(text[-3:]) * 31 + len(text)) % 1000
+
+
+def repeating(text: list[int]) -> int:
+    """Passages that repeat, now and then another token."""
+    return len(text) % 7 if len(text) % 11 else len(text)
+
+
+def either(text: list[int]) -> int:
+    """Half of the texts repeat themselves; of the others only the drafter knows how they go on."""
+    return len(text) % 9 if text[0] % 200 else unpredictable(text)
+
+
+class Kind(NamedTuple):
+    """A scheduler, its proposer, and what stands for the device.
+
+    Attributes:
+        told: the scheduler is told a request's drafts; their number, as by the V2 runner; or what is no draft at all.
+    """
+
+    scheduler: type
+    proposer: dict[str, Any]
+    next_token: Callable[[list[int]], int]
+    delay: int = 0
+    told: Callable[[list[int]], list[int]] = list
+
+
+def placeholders(drafts: list[int]) -> list[int]:
+    return [-1] * len(drafts)
+
+
+KINDS = {
+    "sync": Kind(NativeScheduler, NGRAM, unpredictable),
+    "async": Kind(NativeAsyncScheduler, NGRAM, unpredictable, 1),
+    "text": Kind(TextScheduler, SUFFIX, repeating, told=lambda drafts: [0] * K),
+    "mixed": Kind(MixedScheduler, MIXED, either),
+    "mixed on V2": Kind(MixedScheduler, MIXED, either, told=placeholders),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+natives = pytest.mark.parametrize("kind", ["sync", "async"])
+Make = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(name: str, num_blocks: int = 60, policy: str = "fixed", **changes: Any) -> Pipeline:
+        kind = KINDS[name]._replace(**changes)
+        path = tmp_path / "plugin.yaml"
+        path.write_text(yaml.safe_dump({"proposer": kind.proposer, "draft_length": {"policy": policy, "tokens": K}}))
+        return Pipeline(kind.scheduler, path, kind.next_token, num_blocks, kind.delay, kind.told)
+
+    return made
+
+
+@pytest.fixture
+def at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (native, text):
+        monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+
+
+@kinds
+@pytest.mark.parametrize("num_blocks", [60, 20], ids=["roomy", "preempting"])
+@pytest.mark.usefixtures("at_random")
+def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, num_blocks: int, make: Make) -> None:
+    pipeline = make(kind, num_blocks)
+    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
+    for i, (name, size) in enumerate(sizes.items()):
+        options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
+        pipeline.add(name, *size, **options)
+        pipeline.step()
+    pipeline.finish()
+    for name, size in sizes.items():
+        assert pipeline.outputs(name, *size[1:]) == pipeline.expected(*size)
+    assert {0, 1, 2, 3, 4} == set(pipeline.lengths)
+    verified, accepted = (
+        sum(sum(getattr(each, f"{what}_per_position")) for each in pipeline.counters.values())
+        for what in ("verified", "accepted")
+    )
+    assert accepted > 20
+    assert verified - accepted > 10
+
+
+@kinds
+@pytest.mark.usefixtures("at_random")
+def test_nothing_is_left_of_requests_that_have_ended(kind: str, make: Make) -> None:
+    """Half are aborted. A request that comes under a name of before is a new one."""
+    pipeline, rng = make(kind), random.Random(1)
+    for _ in range(2):
+        for i in range(24):
+            pipeline.add(f"r{i}", i, 5, 20)
+            pipeline.step()
+            if rng.random() < 0.5:
+                pipeline.scheduler.finish_requests(f"r{rng.randrange(i + 1)}", RequestStatus.FINISHED_ABORTED)
+        pipeline.finish()
+        assert pipeline.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 59
+        assert not holding(pipeline.scheduler, frozenset(f"r{i}" for i in range(24)), "scheduler")
+
+
+@natives
+def test_a_request_gets_no_more_drafts_than_it_allows(kind: str, make: Make) -> None:
+    pipeline = make(kind)
+    pipeline.add("a", 1, 5, 30, spec_tokens=2)
+    pipeline.finish()
+    assert max(pipeline.lengths) == 2
+    pipeline.add("off", 1, 5, 30, spec="off")
+    pipeline.step()
+    assert not pipeline.drafts["off"]
+    first = len(pipeline.lengths)
+    pipeline.finish()
+    assert set(pipeline.lengths[first:]) == {0}
+
+
+@natives
+@pytest.mark.parametrize("policy", ["fixed", "random"])
+def test_no_draft_reaches_min_tokens(kind: str, policy: str, make: Make, request: pytest.FixtureRequest) -> None:
+    """On V1 the token after accepted drafts could not be a stop token then."""
+    if policy == "random":
+        request.getfixturevalue("at_random")
+    pipeline = make(kind)
+    for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
+        pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
+        first = len(pipeline.verified)
+        pipeline.finish()
+        verified = pipeline.verified[first:]
+        assert all(start >= least or start + planned < least for start, planned in verified if planned)
+        assert any(planned for start, planned in verified if start >= least)
+        assert least < 6 or any(planned for start, planned in verified if start < least)
+        assert pipeline.outputs(f"r{i}", 5, 40) == pipeline.expected(i, 5, 40)
+
+
+@pytest.mark.parametrize("kind", ["sync", "text"])
+def test_no_draft_goes_beyond_the_last_output_token(kind: str, make: Make) -> None:
+    """Where an outcome is known before its drafts."""
+    pipeline = make(kind)
+    for i in range(8):
+        pipeline.add(f"r{i}", i, 5, 20)
+        pipeline.finish()
+    assert max(start + planned for start, planned in pipeline.verified) == 19
+
+
+@natives
+@pytest.mark.usefixtures("at_random")
+def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
+    kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "can_shorten", lambda config: False)
+    pipeline = make(kind)
+    pipeline.add("a", 1, 5, 30)
+    for _ in range(5):
+        pipeline.step()
+        assert len(pipeline.drafts["a"]) == K
+    pipeline.finish()
+    assert min(pipeline.lengths[1:]) < K
+    assert pipeline.outputs("a", 5, 30) == pipeline.expected(1, 5, 30)
+
+
+@natives
+def test_the_optimal_policy_learns_acceptance_from_late_outcomes(
+    kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are equally long for it, so that it drafts much."""
+    monkeypatch.setattr(native_adapter, "time", equal_clock())
+    pipeline = make(kind, policy="optimal")
+    for i in range(40):
+        pipeline.add(f"r{i}", i, 3, 40)
+        for _ in range(6):
+            pipeline.step()
+    pipeline.finish()
+    assert pipeline.control.acceptance[0][0] == pytest.approx(0.7, abs=0.12)
+    assert pipeline.control.step_cost.num_observations > 50
+
+
+def test_each_proposer_is_credited_with_its_own_drafts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drafter is right with probability 0.7, texts of period 9 nearly always once they have repeated."""
+    monkeypatch.setattr(native_adapter, "time", equal_clock())
+    pipeline, rng = make("mixed on V2", policy="optimal"), random.Random(0)
+    for i in range(40):
+        pipeline.add(f"r{i}", rng.randrange(8), 3, 40)
+        for _ in range(6):
+            pipeline.step()
+    pipeline.finish()
+    (suffix, *_), (drafter, *_) = pipeline.control.acceptance
+    assert suffix > 0.8
+    assert drafter == pytest.approx(0.7, abs=0.15)
+
+
+def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make) -> None:
+    pipeline = make("text", proposer=PREDICTED)
+    predicted = pipeline.expected(1, 5, 15)
+    pipeline.add("predicted", 1, 5, 40, spec_prediction=predicted)
+    pipeline.finish()
+    assert pipeline.outputs("predicted", 5, 40) == pipeline.expected(1, 5, 40)
+    assert sum(pipeline.counters["prediction"].accepted_per_position) > 8
+    assert sum(pipeline.counters["suffix"].accepted_per_position) > 3
+
+
+def test_a_proposer_that_raises_costs_drafts_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: SuffixProposer, requests: object) -> None:
+        raise RuntimeError
+
+    pipeline = make("text")
+    monkeypatch.setattr(SuffixProposer, "propose", fail)
+    pipeline.add("a", 1, 5, 30)
+    pipeline.finish()
+    assert pipeline.outputs("a", 5, 30) == pipeline.expected(1, 5, 30)
+    assert pipeline.counters["suffix"].proposer_errors
+    assert not pipeline.counters["suffix"].drafts
+
+
+@pytest.mark.usefixtures("at_random")
+def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    length = NativeScheduler._length
+    monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
+    pipeline = make("async")
+    pipeline.add("a", 1, 5, 40)
+    with pytest.raises(AssertionError, match="a placeholder without a draft"):
+        pipeline.finish()
