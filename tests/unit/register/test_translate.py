@@ -78,9 +78,7 @@ def test_on_v2_heads_draft_chains_alone_or_after_texts(monkeypatch, proposer, mo
 
 def test_on_v2_heads_may_be_scheduled_asynchronously(monkeypatch, config_path):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    config_path.write_text(f"proposer: {{method: medusa, model: {model_path('medusa')}}}")
-    arguments = Arguments()
-    translate(arguments, vllm_spec_plugin.speculative_config(config_path))
+    arguments = translated(config_path, f"proposer: {{method: medusa, model: {model_path('medusa')}}}")
     assert (arguments.speculative_config["method"], arguments.async_scheduling) == ("ngram_gpu", None)
     assert arguments.worker_cls in HEADS.workers.values()
 
