@@ -18,6 +18,7 @@ from vllm_spec_tools.serving import Server
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.whole_machine,
+    pytest.mark.full,
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two replicas need two cores"),
 ]
 NUM_TOKENS = 32

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.whole_machine]
+pytestmark = [pytest.mark.engine, pytest.mark.whole_machine, pytest.mark.full]
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from vllm_spec_tools.serving import cpu_environment
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 ROOT = Path(__file__).parents[2]
 
 

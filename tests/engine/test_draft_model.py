@@ -11,7 +11,6 @@ from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import Job, Request, Result
-from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -59,7 +58,7 @@ PASSES = {
 }
 
 
-@pytest.mark.skipif(not is_full(), reason="test_draft_windows.py has these passes with smaller models")
+@pytest.mark.full  # test_draft_windows.py has these passes with smaller models.
 @pytest.mark.parametrize("how", PASSES)
 def test_draft_sees_the_whole_text(how: str, arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
     """One batch, prompts computed whole, greedy and sampled requests, accepted and rejected drafts."""

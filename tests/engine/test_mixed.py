@@ -63,7 +63,7 @@ def test_greedy_outputs_do_not_depend_on_who_drafts(name: str, arms: Arms, refer
 
 
 @pytest.mark.statistical
-@pytest.mark.skipif(not is_full(), reason="takes minutes; the sampler is vLLM's, which test_native.py tests")
+@pytest.mark.full  # The sampler is vLLM's, which test_native.py tests.
 def test_sampled_output_has_the_exact_distribution(arms: Arms, reference: Reference) -> None:
     """Seed 0. 2 settings, 4 prompts, 3 positions, 1,000 continuations each. False-alarm rate: 1e-3."""
     settings: dict[str, dict[str, Any]] = {"temperature 1": {}, "top_k": {"top_k": 20}}
@@ -77,7 +77,7 @@ def test_sampled_output_has_the_exact_distribution(arms: Arms, reference: Refere
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / len(tests)
 
 
-@pytest.mark.skipif(not is_full(), reason="takes minutes; test_text.py has the same worker")
+@pytest.mark.full  # test_text.py has the same worker.
 def test_on_the_v2_runner_greedy_outputs_do_not_depend_on_who_drafts(arms: Arms, reference: Reference) -> None:
     target = bundled_target(reference)
     engine = dataclasses.replace(v2_engine("none", target), config=mixed(EAGLE3), random_lengths=True)

@@ -30,7 +30,10 @@ DRAFTERS = {
     "ngram": native(json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})),
 }
 # Draft lengths at random, none for one request of twenty.
-ENGINES = {name: Engine(config=config, random_lengths=True, **TIGHT) for name, config in DRAFTERS.items()}
+ENGINES = {
+    name: Engine(config=DRAFTERS[name], random_lengths=True, **TIGHT)
+    for name in (DRAFTERS if is_full() else ["draft_model"])
+}
 FALSE_ALARMS = 1e-3
 
 

@@ -31,10 +31,10 @@ PROPOSERS = {
 # test_certify.py has the others.
 CASES = [
     ("block_ends_at_first_failure", "draft_model"),
-    ("siblings_from_p", "medusa_tree"),
     ("siblings_from_p", "medusa_tree_drawn"),
 ]
 if is_full():
+    CASES.append(("siblings_from_p", "medusa_tree"))
     SCORERS, CHAINS = (
         ("accept_everything", "recover_from_p", "ignore_temperature"),
         ("lookup", "frequency", "draft_model"),

@@ -40,7 +40,7 @@ def test_greedy_outputs_do_not_depend_on_draft_lengths(name: str, target: Target
     assert sum(count for key, count in result.metrics.items() if key.startswith(name)) == tokens
 
 
-@pytest.mark.skipif(not is_full(), reason="takes minutes; the sampler is vLLM's, which test_v2.py tests")
+@pytest.mark.full  # The sampler is vLLM's, which test_v2.py tests.
 def test_sampled_output_has_the_exact_distribution(target: Target, arms: Arms) -> None:
     """Seed 0. 3 settings, 8 prompts, 2 outputs of 24 tokens each. False-alarm rate: 1e-3."""
     result, tests = run_sampled(arms, engine("suffix", target, random_lengths=True), target, SETTINGS, 2)
@@ -48,7 +48,7 @@ def test_sampled_output_has_the_exact_distribution(target: Target, arms: Arms) -
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / len(tests)
 
 
-@pytest.mark.skipif(not is_full(), reason="takes minutes; what it shows is tested without engines")
+@pytest.mark.full  # What it shows is tested without engines.
 def test_predictions_json_and_spec_off_side_by_side(target: Target, arms: Arms) -> None:
     """Of each prompt: drafts of a right and of a wrong prediction, none, and JSON, whose drafts a grammar cuts."""
     usual = {"temperature": 0.0, "max_tokens": 32, "ignore_eos": True}
