@@ -83,8 +83,8 @@ def test_sampled_output_has_the_exact_distribution(
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass; trees are of random sizes.
 
     Seed 0. 7 settings (3 with engines other than the cascade; full: 7), 4 prompts, 250 continuations each (full:
-    1,000), 3 tokens. False-alarm rate of this file's chi-square tests together: 1e-3, over 1,092 tests at most. No token may be
-    output that top-k, top-p or min-p exclude, thresholds given 1e-3 of slack for rounding.
+    1,000), 3 tokens. False-alarm rate of this file's chi-square tests together: 1e-3, over 1,092 tests at most. No
+    token may be output that top-k, top-p or min-p exclude, thresholds given 1e-3 of slack for rounding.
     """
     if not full and engine != ENGINES["cascade"]:
         plan = replace(plan, settings={name: plan.settings[name] for name in FEW})
