@@ -1,16 +1,16 @@
-"""Charts of a load test: load, throughput and latency over time, and distributions of latencies."""
+"""Charts of a load test: load, throughput and latencies over time."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadtests.report.result import Result
-from loadtests.stream.timing import Measures
 from vllm_spec_tools.report import Chart, Line
 
 Floats = NDArray[np.float64]
-_MOST_POINTS, _BINS, _VALUES_PER_BIN, _CURVE_POINTS = 300, 60, 12, 200
+_MOST_POINTS, _BINS, _VALUES_PER_BIN = 300, 60, 12
 # An amount that arrives all at once is spread over this time, in seconds.
 _INSTANT = 1e-6
 _TIME = "time, s"
@@ -23,16 +23,14 @@ def charts_of(result: Result) -> list[Chart]:
 
 
 def _charts(result: Result) -> Iterator[Chart]:
-    held = [
-        Line(name, _sampled([(when - result.started, number) for when, number in changes]))
-        for name, changes in (("requests in flight", result.in_flight), ("users", result.users))
-    ]
-    yield Chart("load", _TIME, "users, requests", held, has_levels=False)
+    yield Chart("load", _TIME, "requests in flight", [Line("all scenarios", _load(result), "main")], has_levels=False)
     tokens = Line("all scenarios", _throughput(result), "main")
     yield Chart("throughput", _TIME, "output tokens/s", [tokens], has_levels=False)
     for key, name in _LATENCIES.items():
         known = sorted(
-            (one.started - result.started, 1000 * getattr(one, key)) for one in result.everything if _has(one, key)
+            (one.started - result.started, 1000 * getattr(one, key))
+            for one in result.everything
+            if one.error is None and getattr(one, key) is not None
         )
         if not known:
             continue
@@ -43,24 +41,14 @@ def _charts(result: Result) -> Iterator[Chart]:
         lines.append(Line("median", dict(zip(middles.tolist(), p50.tolist(), strict=True))))
         if limit is not None:
             lines.append(Line("SLO", {0.0: 1000 * limit, result.seconds: 1000 * limit}, "reference"))
-        yield Chart(f"{name}, over time", _TIME, f"{key.upper()}, ms", lines, has_levels=False)
-        shares = np.linspace(0, 1, _CURVE_POINTS)
-        curves = []
-        for scenario, measures in sorted(result.measures.items()):
-            if found := [1000 * getattr(one, key) for one in measures if _has(one, key)]:
-                points = dict(zip(np.quantile(found, shares).tolist(), (100 * shares).tolist(), strict=True))
-                curves.append(Line(scenario, points))
-        if limit is not None:
-            curves.append(Line("SLO", {1000 * limit: 0.0, 1000 * limit + _INSTANT: 100.0}, "reference"))
-        yield Chart(f"{name}, distribution", f"{key.upper()}, ms", "requests at most, %", curves, has_levels=False)
+        yield Chart(name, _TIME, f"{key.upper()}, ms", lines, has_levels=False)
 
 
-def _has(measures: Measures, key: str) -> bool:
-    return measures.error is None and getattr(measures, key) is not None
-
-
-def _sampled(points: Sequence[tuple[float, int]]) -> dict[float, float]:
-    """At most about half of `_MOST_POINTS` of the points, the last one included; a value holds until the next one."""
+def _load(result: Result) -> dict[float, float]:
+    """At most about half of `_MOST_POINTS` of the changes, the last one included; a value holds until the next one."""
+    changes = sorted(change for one in result.everything for change in ((one.started, 1), (one.ended, -1)))
+    numbers = accumulate(change for _, change in changes)
+    points = [(when - result.started, number) for (when, _), number in zip(changes, numbers, strict=True)]
     kept = [*points[:: max(-(-2 * len(points) // _MOST_POINTS), 1)], *points[-1:]]
     held: dict[float, float] = {}
     for (x, y), (end, _) in zip(kept, [*kept[1:], *kept[-1:]], strict=True):
