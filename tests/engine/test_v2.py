@@ -16,7 +16,7 @@ from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, m
 from tests.sizes import is_full
 from vllm_spec_plugin.compat.version import VERSION
 
-# vLLM's code alone, which changes with its version: test_native.py and test_text.py have the plugin's.
+# vLLM's code alone, which changes with its version: test_native.py has the plugin's.
 pytestmark = [pytest.mark.engine, pytest.mark.statistical, pytest.mark.full]
 
 FALSE_ALARMS = 1e-3
