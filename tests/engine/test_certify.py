@@ -25,7 +25,7 @@ from vllm_spec_tools.cli import app
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 # Without full sizes two settings less, which no sabotage here needs.
-SIZES = Sizes(True, 16, 32, 4, 250, 125, 1e9) if not is_full() else Sizes(False, 16, 32, 4, 500, 125, 1e9)
+SIZES = Sizes(False, 16, 32, 4, 500, 125, 1e9) if is_full() else Sizes(True, 16, 32, 4, 300, 100, 1e9)
 # Of a sabotaged engine; sampling stops at the round that shows it.
 MOST = dataclasses.replace(SIZES, samples=2000)
 # Of each p-value here: 1e-3 over the 40 that there are at most.
@@ -96,7 +96,7 @@ def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: Sizes) -> l
 def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
     sabotage: str, arms: Arms, baseline: Baseline
 ) -> None:
-    """4 prompts, 250 continuations each (full: 500), with a sabotage up to 2,000. Seed 0.
+    """4 prompts, 300 continuations each (full: 500), with a sabotage up to 2,000. Seed 0.
 
     False-alarm rate of this file: 1e-3.
     """
@@ -108,7 +108,7 @@ def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
 
 
 def test_the_engine_without_speculation_has_the_law_that_is_read_from_it(baseline: Baseline) -> None:
-    """7 settings (full: 9), 4 prompts, 250 continuations each (full: 500). Seed 0.
+    """7 settings (full: 9), 4 prompts, 300 continuations each (full: 500). Seed 0.
 
     False-alarm rate of this file: 1e-3.
     """
