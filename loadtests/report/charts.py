@@ -1,7 +1,6 @@
 """Charts of a load test: load, throughput and latencies over time."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from loadtests.report.result import Result
 from vllm_spec_tools.report import Chart, Line
 
 Floats = NDArray[np.float64]
-_MOST_POINTS, _BINS, _VALUES_PER_BIN = 300, 60, 12
+_POINTS, _BINS, _VALUES_PER_BIN = 121, 60, 12
 # An amount that arrives all at once is spread over this time, in seconds.
 _INSTANT = 1e-6
 _TIME = "time, s"
@@ -44,16 +43,17 @@ def _charts(result: Result) -> Iterator[Chart]:
         yield Chart(name, _TIME, f"{key.upper()}, ms", lines, has_levels=False)
 
 
+def _times(result: Result) -> Floats:
+    """Evenly spaced times, [n], in seconds from the beginning of the test to its end."""
+    return np.linspace(0.0, max(result.seconds, _INSTANT), _POINTS)
+
+
 def _load(result: Result) -> dict[float, float]:
-    """At most about half of `_MOST_POINTS` of the changes, the last one included; a value holds until the next one."""
-    changes = sorted(change for one in result.everything for change in ((one.started, 1), (one.ended, -1)))
-    numbers = accumulate(change for _, change in changes)
-    points = [(when - result.started, number) for (when, _), number in zip(changes, numbers, strict=True)]
-    kept = [*points[:: max(-(-2 * len(points) // _MOST_POINTS), 1)], *points[-1:]]
-    held: dict[float, float] = {}
-    for (x, y), (end, _) in zip(kept, [*kept[1:], *kept[-1:]], strict=True):
-        held |= {x: float(y), max(end - _INSTANT, x): float(y)}
-    return held
+    """Requests in flight at each time."""
+    times = _times(result)
+    begun, ended = (np.sort([getattr(one, key) for one in result.everything]) for key in ("started", "ended"))
+    begun, ended = (np.searchsorted(moments, times + result.started, side="right") for moments in (begun, ended))
+    return dict(zip(times.tolist(), (begun - ended).astype(float).tolist(), strict=True))
 
 
 def _throughput(result: Result) -> dict[float, float]:
@@ -62,7 +62,7 @@ def _throughput(result: Result) -> dict[float, float]:
         for one in result.everything
         if one.error is None and one.ttft is not None and one.e2e is not None and one.output_tokens is not None
     ]
-    edges = np.linspace(0.0, max(result.seconds, _INSTANT), 2 * _BINS + 1)
+    edges = _times(result)
     first, last, tokens = np.array(decoded, np.float64).reshape(-1, 3).T
     rates = spread(first, last, tokens, edges) / (edges[1] - edges[0])
     return dict(zip(((edges[1:] + edges[:-1]) / 2).tolist(), rates.tolist(), strict=True))

@@ -1,7 +1,7 @@
 """The result of a load test: everything that its reports show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -76,7 +76,7 @@ def conclusion(result: Result) -> list[str]:
 def limits(slo: Slo) -> str:
     """The limits of an SLO, such as "TTFT ≤ 300 ms"."""
     names = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-    return ", ".join(f"{names[key]} ≤ {time_text(limit)}" for key, limit in slo.limits().items() if limit is not None)
+    return ", ".join(f"{names[key]} ≤ {time_text(limit)}" for key, limit in asdict(slo).items() if limit is not None)
 
 
 def _outcome(result: Result) -> str:

@@ -16,6 +16,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.server_metrics import ServerMetrics
 from vllm_spec_tools.serving import Server
 
+# Replicas share the endpoint only: test_serve.py has one.
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.whole_machine,
