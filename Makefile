@@ -88,28 +88,28 @@ serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL
 ENGINES ?= $(if $(GPU),0,logical)
 PYTEST := $(VENV)/bin/python -m pytest
 UNIT := $(PYTEST) tests/unit --numprocesses logical --maxprocesses 8
-ENGINE := $(PYTEST) tests/engine tests/e2e -m "not whole_machine" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
-ALONE := $(PYTEST) tests/engine tests/e2e -m whole_machine
+ENGINE := $(PYTEST) tests/engine tests/e2e --numprocesses $(ENGINES) --maxprocesses 4 --own-core
+ALONE := $(PYTEST) tests/engine tests/e2e
 
-test: setup ## Run every test, statistical ones with smaller samples
+test: setup ## Run one test of each mechanism, statistical ones with smaller samples
 	$(UNIT)
-	$(ENGINE)
-	$(ALONE)
+	$(ENGINE) -m "not whole_machine and not full"
+	$(ALONE) -m "whole_machine and not full"
 
 # What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, start-up.
 SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_storm.py \
 	tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
-	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
+	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical and not full" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
 test-unit: setup ## Run the tests that need no engine (a minute or two)
 	$(UNIT)
 
 test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)
-	VLLM_SPEC_FULL=1 $(ENGINE)
-	VLLM_SPEC_FULL=1 $(ALONE)
+	VLLM_SPEC_FULL=1 $(ENGINE) -m "not whole_machine"
+	VLLM_SPEC_FULL=1 $(ALONE) -m whole_machine
 
 # What is worth most comes first; each test writes its result as it ends.
 test-gpu: setup ## Test on a GPU: kernels, engines of both runners side by side; results in build/gpu.jsonl

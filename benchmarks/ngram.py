@@ -17,13 +17,6 @@ Tokens = npt.NDArray[np.int32]
 
 VOCAB_SIZE = 32_768
 SYNTHETIC = "synthetic"
-TITLES = {
-    SYNTHETIC: "repeated phrases (synthetic)",
-    "code": "files after their first half (code)",
-    "edit": "files printed with changed lines (edit)",
-    "agent": "growing answers, all said before in the prompt (agent)",
-    "again": "growing answers, nothing of them in the prompt (again)",
-}
 _SCOPE = "one"
 # vLLM's suffix method needs this package. Its settings there: depth of the trees, draft tokens per matched one, and
 # minimum probability.

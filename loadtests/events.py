@@ -22,7 +22,7 @@ from loadtests.options import (
 )
 from loadtests.report.report import report_of
 from loadtests.report.result import Result
-from loadtests.samples import Samples, numbers_over_time
+from loadtests.samples import Samples
 from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
 from loadtests.users import OpenLoop
 from vllm_spec_plugin.schema.errors import UserError
@@ -124,9 +124,7 @@ class LoadTest:
             options=report_options(options),
             slo=slo_of(options),
             measures=self.samples.measures,
-            users=numbers_over_time(self.samples.users),
-            in_flight=numbers_over_time(self.samples.in_flight),
-            sent=sum(change > 0 for _, change in self.samples.in_flight),
+            sent=self.samples.sent,
             server=None if self._before is None or after is None else ServerCounts.between(self._before, after),
             workers=len(self._workers),
             missing_workers=len(self._missing()),

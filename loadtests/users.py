@@ -26,12 +26,8 @@ def send(environment: Any, samples: Samples, client: StreamingClient, scenario: 
     """Sends one request and records its measures, here and in Locust's statistics."""
     options = environment.parsed_options
     fields = {"max_tokens": options.max_tokens, "temperature": options.temperature} | extra_fields(options)
-    samples.count_in_flight(1)
-    try:
-        measures = measure(client.ask(*request_of(prompt, options.model, fields)))
-    finally:
-        # Also if the user is stopped meanwhile.
-        samples.count_in_flight(-1)
+    samples.sent += 1
+    measures = measure(client.ask(*request_of(prompt, options.model, fields)))
     if options.api_key:
         # A server may quote the key that it refuses, and reports are public.
         measures = replace(measures, message=measures.message.replace(options.api_key, "***"))
@@ -53,15 +49,10 @@ class LoadUser(User):
     abstract = True
 
     def on_start(self) -> None:
-        """Counts the user."""
+        """Seeds the user."""
         options, worker = self.environment.parsed_options, getattr(self.environment.runner, "worker_index", 0)
         self.rng = random.Random(f"{options.seed} {worker} {type(self).__name__} {next(_numbers)}")
         self.samples = Samples.current
-        self.samples.count_users(1)
-
-    def on_stop(self) -> None:
-        """Stops counting the user."""
-        self.samples.count_users(-1)
 
     def new_client(self) -> StreamingClient:
         """A connection to the server under test."""
@@ -83,7 +74,6 @@ class ClosedLoopUser(LoadUser):
 
     def on_stop(self) -> None:
         """Closes the connection."""
-        super().on_stop()
         self._client.close()
 
     def wait_time(self) -> float:
@@ -149,7 +139,6 @@ class OpenLoop(LoadUser):
         """Waits for the open responses as long as `--stop-timeout` says, then gives them up."""
         self._requests.join(timeout=self.environment.stop_timeout)
         self._requests.kill()
-        super().on_stop()
 
     def wait_time(self) -> float:
         """Seconds until the next arrival."""

@@ -15,18 +15,20 @@ CONFIGURATIONS = {
     *("suffix", "suffix_drawn", "eagle3", "eagle3_cascade"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal"),
 }
-# Files of tests that have one and do not say so.
+# Files of tests that have one and do not say so, or share a server.
 FILES = {
-    "test_faults": "lookup",
-    "test_stock": "lookup",
-    "test_draft_model": "draft_model",
-    "test_draft_edges": "draft_model",
-    "test_eagle3": "eagle3",
+    **dict.fromkeys(("tests/engine/test_faults", "tests/engine/test_stock"), "lookup"),
+    **dict.fromkeys(("tests/engine/test_draft_model", "tests/engine/test_draft_edges"), "draft_model"),
+    "tests/engine/test_eagle3": "eagle3",
+    **dict.fromkeys(
+        (f"tests/e2e/test_{name}" for name in ("crowd", "prediction", "serve", "stream", "tenants")), "server"
+    ),
 }
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
-    **{"test_bench": 60, "test_certify": 30, "test_crowd": 40, "test_v2": 40, "test_native": 25},
-    **{"test_draft_windows": 10, "test_matrix": 90, "test_plan": 120, "test_refusal": 30, "test_sampling": 30},
+    **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_crowd": 40, "test_demo": 80},
+    **{"test_draft_windows": 15, "test_lifecycle": 40, "test_matrix": 90, "test_native": 25, "test_plan": 120},
+    **{"test_refusal": 30, "test_sampling": 30, "test_storm": 30, "test_switched_off": 45, "test_v2": 40},
 }
 _USUAL = 7
 
@@ -34,9 +36,10 @@ _USUAL = 7
 def group(nodeid: str) -> str:
     """The group of a test of engines: its folder, and its configuration or else its file."""
     path, _, name = nodeid.partition("::")
-    folder, _, file = path.removesuffix(".py").rpartition("/")
+    path = path.removesuffix(".py")
+    folder, _, file = path.rpartition("/")
     ids = name.partition("[")[2].rstrip("]").split("-")
-    return f"{folder}/{FILES.get(file) or next((one for one in ids if one in CONFIGURATIONS), file)}"
+    return f"{folder}/{FILES.get(path) or next((one for one in ids if one in CONFIGURATIONS), file)}"
 
 
 class ByConfiguration(LoadScopeScheduling):

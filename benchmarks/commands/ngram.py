@@ -35,9 +35,8 @@ def ngram(
     import numpy as np
     from tokenizers import Tokenizer
 
-    from benchmarks.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
+    from benchmarks.ngram import SYNTHETIC, Known, fill, proposers, simulate, source_texts
     from benchmarks.ngram import synthetic_text as synthetic
-    from benchmarks.stacked_bars import StackedBars
     from vllm_spec_plugin.models import model_path
     from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.demo.corpus import load_corpus
@@ -80,11 +79,7 @@ def ngram(
                 text_columns=2,
             )
         ],
-        [
-            StackedBars(TITLES[name], "accepted draft tokens per step", {"accepted": by_arm})
-            for name, by_arm in accepted.items()
-        ],
-        [
+        notes=[
             f"synthetic: {context} tokens of Zipf-distributed text, half of it in phrases that come back. code: a file "
             "goes on after its first half. edit: the prompt's file with 5% of its lines changed. agent: each answer is "
             "the last one with further lines, after all that was said. again: the same without it. shared: with drafts "

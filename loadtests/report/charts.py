@@ -1,4 +1,4 @@
-"""Charts of a load test: load, throughput and latency over time, and distributions of latencies."""
+"""Charts of a load test: load, throughput and latencies over time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtests.report.result import Result
-from loadtests.stream.timing import Measures
 from vllm_spec_tools.report import Chart, Line
 
 Floats = NDArray[np.float64]
-_MOST_POINTS, _BINS, _VALUES_PER_BIN, _CURVE_POINTS = 300, 60, 12, 200
+_POINTS, _BINS, _VALUES_PER_BIN = 121, 60, 12
 # An amount that arrives all at once is spread over this time, in seconds.
 _INSTANT = 1e-6
 _TIME = "time, s"
@@ -23,16 +22,14 @@ def charts_of(result: Result) -> list[Chart]:
 
 
 def _charts(result: Result) -> Iterator[Chart]:
-    held = [
-        Line(name, _sampled([(when - result.started, number) for when, number in changes]))
-        for name, changes in (("requests in flight", result.in_flight), ("users", result.users))
-    ]
-    yield Chart("load", _TIME, "users, requests", held, has_levels=False)
+    yield Chart("load", _TIME, "requests in flight", [Line("all scenarios", _load(result), "main")], has_levels=False)
     tokens = Line("all scenarios", _throughput(result), "main")
     yield Chart("throughput", _TIME, "output tokens/s", [tokens], has_levels=False)
     for key, name in _LATENCIES.items():
         known = sorted(
-            (one.started - result.started, 1000 * getattr(one, key)) for one in result.everything if _has(one, key)
+            (one.started - result.started, 1000 * getattr(one, key))
+            for one in result.everything
+            if one.error is None and getattr(one, key) is not None
         )
         if not known:
             continue
@@ -43,29 +40,20 @@ def _charts(result: Result) -> Iterator[Chart]:
         lines.append(Line("median", dict(zip(middles.tolist(), p50.tolist(), strict=True))))
         if limit is not None:
             lines.append(Line("SLO", {0.0: 1000 * limit, result.seconds: 1000 * limit}, "reference"))
-        yield Chart(f"{name}, over time", _TIME, f"{key.upper()}, ms", lines, has_levels=False)
-        shares = np.linspace(0, 1, _CURVE_POINTS)
-        curves = []
-        for scenario, measures in sorted(result.measures.items()):
-            if found := [1000 * getattr(one, key) for one in measures if _has(one, key)]:
-                points = dict(zip(np.quantile(found, shares).tolist(), (100 * shares).tolist(), strict=True))
-                curves.append(Line(scenario, points))
-        if limit is not None:
-            curves.append(Line("SLO", {1000 * limit: 0.0, 1000 * limit + _INSTANT: 100.0}, "reference"))
-        yield Chart(f"{name}, distribution", f"{key.upper()}, ms", "requests at most, %", curves, has_levels=False)
+        yield Chart(name, _TIME, f"{key.upper()}, ms", lines, has_levels=False)
 
 
-def _has(measures: Measures, key: str) -> bool:
-    return measures.error is None and getattr(measures, key) is not None
+def _times(result: Result) -> Floats:
+    """Evenly spaced times, [n], in seconds from the beginning of the test to its end."""
+    return np.linspace(0.0, max(result.seconds, _INSTANT), _POINTS)
 
 
-def _sampled(points: Sequence[tuple[float, int]]) -> dict[float, float]:
-    """At most about half of `_MOST_POINTS` of the points, the last one included; a value holds until the next one."""
-    kept = [*points[:: max(-(-2 * len(points) // _MOST_POINTS), 1)], *points[-1:]]
-    held: dict[float, float] = {}
-    for (x, y), (end, _) in zip(kept, [*kept[1:], *kept[-1:]], strict=True):
-        held |= {x: float(y), max(end - _INSTANT, x): float(y)}
-    return held
+def _load(result: Result) -> dict[float, float]:
+    """Requests in flight at each time."""
+    times = _times(result)
+    begun, ended = (np.sort([getattr(one, key) for one in result.everything]) for key in ("started", "ended"))
+    begun, ended = (np.searchsorted(moments, times + result.started, side="right") for moments in (begun, ended))
+    return dict(zip(times.tolist(), (begun - ended).astype(float).tolist(), strict=True))
 
 
 def _throughput(result: Result) -> dict[float, float]:
@@ -74,7 +62,7 @@ def _throughput(result: Result) -> dict[float, float]:
         for one in result.everything
         if one.error is None and one.ttft is not None and one.e2e is not None and one.output_tokens is not None
     ]
-    edges = np.linspace(0.0, max(result.seconds, _INSTANT), 2 * _BINS + 1)
+    edges = _times(result)
     first, last, tokens = np.array(decoded, np.float64).reshape(-1, 3).T
     rates = spread(first, last, tokens, edges) / (edges[1] - edges[0])
     return dict(zip(((edges[1:] + edges[:-1]) / 2).tolist(), rates.tolist(), strict=True))

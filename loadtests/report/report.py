@@ -121,8 +121,8 @@ def _data(result: Result) -> dict[str, Any]:
         "workers": {"count": result.workers, "missing": result.missing_workers},
         "sent": result.sent,
         "given_up": result.given_up,
-        "all": result.total.as_json(),
-        "scenarios": {name: summary.as_json() for name, summary in result.scenarios.items()},
+        "all": asdict(result.total),
+        "scenarios": {name: asdict(summary) for name, summary in result.scenarios.items()},
         "server": None
         if server is None
         else asdict(server)

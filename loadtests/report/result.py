@@ -1,7 +1,7 @@
 """The result of a load test: everything that its reports show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,6 @@ class Result:
 
     Attributes:
         host: URL of the server, without credentials.
-        users: times in order, and the number of users from each time on.
-        in_flight: times in order, and the number of open requests from each time on.
         sent: number of requests that were sent; those given up at the end have no measures.
         server: increase of the server's counters; None if its `/metrics` cannot be read.
         workers: number of Locust's worker processes; 0 if there is one process only.
@@ -30,8 +28,6 @@ class Result:
     options: Mapping[str, Any]
     slo: Slo | None
     measures: Mapping[str, Sequence[Measures]]
-    users: Sequence[tuple[float, int]]
-    in_flight: Sequence[tuple[float, int]]
     sent: int
     server: ServerCounts | None
     workers: int = 0
@@ -54,9 +50,8 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Time from the beginning to the last end of a request or user."""
-        ends = [one.ended for one in self.everything] + [when for when, _ in self.users]
-        return max(ends, default=self.started) - self.started
+        """Time from the beginning to the last end of a request."""
+        return max((one.ended for one in self.everything), default=self.started) - self.started
 
     @property
     def given_up(self) -> int:
@@ -81,7 +76,7 @@ def conclusion(result: Result) -> list[str]:
 def limits(slo: Slo) -> str:
     """The limits of an SLO, such as "TTFT ≤ 300 ms"."""
     names = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-    return ", ".join(f"{names[key]} ≤ {time_text(limit)}" for key, limit in slo.limits().items() if limit is not None)
+    return ", ".join(f"{names[key]} ≤ {time_text(limit)}" for key, limit in asdict(slo).items() if limit is not None)
 
 
 def _outcome(result: Result) -> str:

@@ -1,9 +1,8 @@
 """Sums the requests of a load test up in figures: distributions, rates, goodput."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -50,13 +49,9 @@ class Slo:
     e2e: float | None = None
 
     def __post_init__(self) -> None:
-        for name, limit in self.limits().items():
+        for name, limit in asdict(self).items():
             if limit is not None and not limit > 0:
                 raise UserError(f"SLO {name} is {limit}: it must be a positive number of seconds")
-
-    def limits(self) -> Mapping[str, float | None]:
-        """Limits by the name of the measure."""
-        return asdict(self)
 
     def is_met(self, measures: Measures) -> bool:
         """Whether a request succeeded within every limit.
@@ -108,10 +103,6 @@ class Summary:
     tokens_per_chunk: Distribution | None
     chunks_by_tokens: dict[int, int]
     goodput: Goodput | None
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures as plain values for `json.dumps`."""
-        return asdict(self)
 
 
 def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:

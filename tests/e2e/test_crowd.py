@@ -53,6 +53,7 @@ def test_16_greedy_streams_among_sampled_ones_are_the_targets(server: Server, mo
     assert_most_likely(reference, prompts, asyncio.run(crowd()))
 
 
+@pytest.mark.full  # test_storm.py finds what is kept of requests that are gone.
 def test_short_requests_leave_no_block_and_no_memory_behind(
     server: Server, method: str, model: str, reference: Reference, memory_folder: Path
 ) -> None:

@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from tests.e2e.test_crowd import stream
 from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
@@ -15,9 +16,11 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.server_metrics import ServerMetrics
 from vllm_spec_tools.serving import Server
 
+# Replicas share the endpoint only: test_serve.py has one.
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.whole_machine,
+    pytest.mark.full,
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two replicas need two cores"),
 ]
 NUM_TOKENS = 32
@@ -35,28 +38,15 @@ def test_both_replicas_serve_the_targets_greedy_outputs_and_are_counted_once() -
     """Every token is the target's likeliest one, and accepted drafts are as many as vLLM counts over both engines."""
     reference = Reference()
     prompts = [prompt for prompt in texts.sources(reference, 24, 300) if len(prompt) > 1]
-    server = Server(
-        model_path("target"),
-        fixed_length("cascade", 4),
-        extra_args=OPTIONS,
-        environment=ENVIRONMENT,
-    )
-    with server:
-        client = openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
-
-        async def answer(prompt: tuple[int, ...]) -> list[int]:
-            response = await client.completions.create(
-                model=server.model,
-                prompt=list(prompt),
-                max_tokens=NUM_TOKENS,
-                temperature=0,
-                extra_body={"return_token_ids": True, "ignore_eos": True},
-            )
-            token_ids: list[int] = response.choices[0].model_extra["token_ids"]  # type: ignore[index]
-            return token_ids
+    config = fixed_length("cascade", 4)
+    with Server(model_path("target"), config, extra_args=OPTIONS, environment=ENVIRONMENT) as server:
 
         async def all_answers() -> list[list[int]]:
-            return await asyncio.gather(*map(answer, prompts))
+            async with openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0) as client:
+                asked = (
+                    stream(client, server.model, prompt, max_tokens=NUM_TOKENS, temperature=0) for prompt in prompts
+                )
+                return await asyncio.gather(*asked)
 
         outputs = asyncio.run(all_answers())
         ended = counted(server.base_url, "vllm:request_success_total", "engine")

@@ -20,7 +20,8 @@ from tests.systemd_unit import USER, directives, read_only
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.serving import Server
 
-pytestmark = pytest.mark.e2e
+# The unit, the dashboard and the alerts are tested in tests/unit/docs without a server.
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef multiply(a, b):\n    return a * b\n\n\ndef divide(a, b):\n"
 # Text that all requests without a salt draft from, which an alert tells.

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.whole_machine]
+# tests/engine has such engines, tests/unit/benchmarks padded models.
+pytestmark = [pytest.mark.engine, pytest.mark.whole_machine, pytest.mark.full]
 ROOT = Path(__file__).parents[2]
 
 

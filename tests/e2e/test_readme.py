@@ -10,7 +10,8 @@ import pytest
 
 from vllm_spec_tools.serving import cpu_environment
 
-pytestmark = pytest.mark.e2e
+# Engine tests give vLLM the same arguments.
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,6 +10,8 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
+# tests/unit/support has these rules.
+FULL = pytest.mark.full
 
 
 def refused(plugin: str | Path, *options: str, **environment: str) -> list[str]:
@@ -35,8 +37,13 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "environment", "said"),
     [
-        ([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: "),
-        (["--async-scheduling"], {}, "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling"),
+        pytest.param([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: ", marks=FULL),
+        pytest.param(
+            ["--async-scheduling"],
+            {},
+            "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling",
+            marks=FULL,
+        ),
         (
             [],
             {"VLLM_USE_RUST_FRONTEND": "1"},

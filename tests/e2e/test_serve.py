@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from tests.dashboard import Exposed, queries
 from tests.e2e.conftest import NUM_DRAFTS
 from vllm_spec_plugin import __version__
 from vllm_spec_tools.server_metrics import ServerMetrics
@@ -53,6 +54,16 @@ def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
     engine = {"model_name": model, "engine": "0", "version": __version__}
     policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS[method])}
     assert labels == [{**engine, **policy, "exact": "true", "lenience": "1"}]
+
+
+def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(client, model, server, method):
+    if method != "cascade":
+        pytest.skip("the same metrics as a cascade's")
+    for _ in range(3):
+        complete(client, model)
+    exposed = Exposed.parse(httpx.get(f"{server.base_url}/metrics", trust_env=False).text)
+    assert {"vllm:generation_tokens_total", "vllm_spec_plugin:accepted_tokens_total"} <= set(exposed.series)
+    assert not [complaint for query in queries() for complaint in exposed.missing(query)]
 
 
 def test_a_request_is_told_how_its_drafts_fared(client, model, method):

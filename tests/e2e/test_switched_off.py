@@ -16,7 +16,7 @@ BROKEN = "proposer: {method: none}"
 WARNING = "VLLM_SPEC_PLUGIN=0: serving WITHOUT speculation"
 
 
-@pytest.mark.parametrize("switch", ["VLLM_SPEC_PLUGIN", "VLLM_PLUGINS"])
+@pytest.mark.parametrize("switch", ["VLLM_SPEC_PLUGIN", pytest.param("VLLM_PLUGINS", marks=pytest.mark.full)])
 def test_a_plugin_yaml_serves_without_speculation(tmp_path: Path, switch: str) -> None:
     path = tmp_path / "plugin.yaml"
     path.write_text(BROKEN)

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.sizes import is_full
-
 pytestmark = pytest.mark.engine
 
 NGRAM = "proposer: {method: ngram}\n"
 COMMAND = """
 bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --noise-budget 0
     --workload mixed --levels 2 --tokens 48 --min-total-tokens 48 --request-tokens 16
-    --workload easy
     --workload switching --switching-levels 1 --phase-tokens 100
     --json load.json --markdown load.md --png load.png
 """
@@ -41,18 +38,18 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     for row in found["medians"]:
         cells.setdefault((row["arm"], row["workload"]), {})[row["metric"]] = row["median"]
     assert found["arms"] == ["no speculation", "fixed K = 3"]
-    assert len(cells) == 2 * 3
+    assert len(cells) == 2 * 2
     agreements = {(one["arm"], one["workload"]): one["greedy"] for one in found["cells"] if one["greedy"]}
     # All arms but the first are compared with it.
     assert set(agreements) == {(arm, workload) for arm, workload in cells if arm != "no speculation"}
     assert not any(one["wrong"] for one in agreements.values())
     for (arm, workload), cell in cells.items():
-        assert cell["output_tokens"] >= {"mixed": 2 * 48, "easy": 2 * 48, "switching": 3 * 100}[workload]
+        assert cell["output_tokens"] >= {"mixed": 2 * 48, "switching": 3 * 100}[workload]
         # The n-gram drafter has not always a guess.
         assert cell["draft_length"] <= {"no speculation": 0, "fixed K = 3": 3}[arm]
         assert ("acceptance_length" not in cell) == (arm == "no speculation")
         # With as many streams, a token for each of them takes about as long as these figures say of each other.
-        streams = {"mixed": 2, "easy": 2, "switching": 1}[workload]
+        streams = {"mixed": 2, "switching": 1}[workload]
         assert 0.2 < cell["tpot_p50"] * cell["tokens_per_second"] / streams < 5
         # One request per phase of `switching` begins, before the measured time.
         assert ("ttft_p50" not in cell) == (workload == "switching")
@@ -72,7 +69,7 @@ bench --one-at-a-time --enforce-eager --rounds 1 --noise-budget 0 --json load.js
 """
 
 
-@pytest.mark.skipif(not is_full(), reason="takes minutes; what it shows is tested without engines")
+@pytest.mark.full  # What it shows is tested without engines.
 def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_path: Path) -> None:
     found = bench(tmp_path, ONE_AT_A_TIME)
     cells = {(one["arm"], one["workload"], one["streams"]): one for one in found["cells"]}
@@ -93,9 +90,7 @@ def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_p
 
 
 @pytest.mark.whole_machine
-@pytest.mark.skipif(
-    not is_full(), reason="takes minutes; ranks are tested in test_parallel.py, options without engines"
-)
+@pytest.mark.full  # Ranks are tested in test_parallel.py, options without engines.
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
 def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # vLLM binds ranks by itself to NUMA nodes only.

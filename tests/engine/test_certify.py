@@ -25,7 +25,7 @@ from vllm_spec_tools.cli import app
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 # Without full sizes two settings less, which no sabotage here needs.
-SIZES = Sizes(not is_full(), 16, 32, 4, 500, 125, 1e9)
+SIZES = Sizes(False, 16, 32, 4, 500, 125, 1e9) if is_full() else Sizes(True, 16, 32, 4, 300, 100, 1e9)
 # Of a sabotaged engine; sampling stops at the round that shows it.
 MOST = dataclasses.replace(SIZES, samples=2000)
 # Of each p-value here: 1e-3 over the 40 that there are at most.
@@ -33,16 +33,20 @@ THRESHOLD = 1e-3 / 40
 # Which check finds what, with drafts that show it.
 SABOTAGES = {
     "accept_everything": ("greedy", DISTANT),
-    "lenient": ("greedy", DISTANT),
-    "stale_target_kv": ("greedy", LOOKUP),
     "recover_from_p": ("temperature 1", DISTANT),
-    "ignore_temperature": ("temperature 0.5", DISTANT),
-    "siblings_from_p": ("temperature 1", MEDUSA_TREE_DRAWN),
     "ignore_min_p": ("min-p", LOOKUP),
     "penalise_without_drafts": ("penalties", DRAFT_MODEL),
     "one_noise_for_all_positions": ("seeds", LOOKUP),
     "grammar_at_the_first_row_only": ("JSON", LOOKUP),
 }
+if is_full():
+    # Checks that others above test, too.
+    SABOTAGES |= {
+        "lenient": ("greedy", DISTANT),
+        "stale_target_kv": ("greedy", LOOKUP),
+        "ignore_temperature": ("temperature 0.5", DISTANT),
+        "siblings_from_p": ("temperature 1", MEDUSA_TREE_DRAWN),
+    }
 # Its text before the first " yield" counts as reasoning; no prompt has that token.
 REASONING = {"reasoning_parser": "yield", "reasoning_parser_plugin": str(Path(__file__).parent / "reasoning.py")}
 REASONING_END = 1476
@@ -92,7 +96,10 @@ def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: Sizes) -> l
 def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
     sabotage: str, arms: Arms, baseline: Baseline
 ) -> None:
-    """4 prompts, 500 continuations each, with a sabotage up to 2,000. Seed 0. False-alarm rate of this file: 1e-3."""
+    """4 prompts, 300 continuations each (full: 500), with a sabotage up to 2,000. Seed 0.
+
+    False-alarm rate of this file: 1e-3.
+    """
     kind, config = SABOTAGES[sabotage]
     for name, expected, sizes in (("", "exact", SIZES), (sabotage, "not exact", MOST)):
         [check] = checked(kind, Sabotaged(arms, engine_of(config), name), baseline, sizes)
@@ -101,7 +108,10 @@ def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
 
 
 def test_the_engine_without_speculation_has_the_law_that_is_read_from_it(baseline: Baseline) -> None:
-    """7 settings (full: 9), 4 prompts, 500 continuations each. Seed 0. False-alarm rate of this file: 1e-3."""
+    """7 settings (full: 9), 4 prompts, 300 continuations each (full: 500). Seed 0.
+
+    False-alarm rate of this file: 1e-3.
+    """
     p_values = {name: samples.log_e for name, samples in baseline.control.items()}
     print(p_values)
     assert len(p_values) == (9 if is_full() else 7)
@@ -124,6 +134,7 @@ def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(report.read_text())
 
 
+@pytest.mark.full  # Each check is tested above, and the command in tests/unit/cli.
 def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
     """Quick sizes. Seed 0. False-alarm rate: 1e-3."""
     status, data = certify_quickly(tmp_path)
@@ -132,7 +143,7 @@ def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
     assert not data["not_tested"]
 
 
-@pytest.mark.skipif(not is_full(), reason="each check is tested above, and the exit status in tests/unit/cli")
+@pytest.mark.full  # As above.
 def test_command_tells_that_a_sabotaged_engine_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engines' processes keep every draft token. The engine without the plugin has none, and stays as it is."""
     for name, value in environment("accept_everything").items():

@@ -16,9 +16,11 @@ from vllm_spec_plugin.support.rules import TESTED_CONNECTORS
 
 pytestmark = pytest.mark.engine
 
-CONFIGS = {"suffix": SUFFIX, "draft_model": DRAFT_MODEL, "eagle3": EAGLE3, "vLLM's eagle3": DRAFTERS["eagle3"]}
+CONFIGS = {"draft_model": DRAFT_MODEL, "eagle3": EAGLE3}
 if is_full():
     CONFIGS |= {
+        "suffix": SUFFIX,
+        "vLLM's eagle3": DRAFTERS["eagle3"],
         "ngram": LOOKUP,
         "prediction": PREDICTION,
         "medusa": MEDUSA,

@@ -60,7 +60,11 @@ def test_a_quantised_draft_drafts(arms: Arms, reference: Reference, prompts: lis
 
 
 @pytest.mark.parametrize(
-    ("config", "keys"), [({"max_position_embeddings": SHORT_CONTEXT}, {}), ({}, {"max_model_len": SHORT_CONTEXT})]
+    ("config", "keys"),
+    [
+        ({"max_position_embeddings": SHORT_CONTEXT}, {}),
+        pytest.param({}, {"max_model_len": SHORT_CONTEXT}, marks=pytest.mark.full),
+    ],
 )
 def test_drafts_stop_at_the_end_of_a_short_context(
     arms: Arms,

@@ -1,4 +1,4 @@
-"""The draft model never drafts on stale or missing keys and values."""
+"""The draft model never drafts on stale or missing keys and values; test_draft_windows.py has all of its passes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import Job, Request, Result
-from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -50,23 +49,6 @@ def assert_greedy(arms: Arms, reference: Reference, prompts: Sequence[Tokens], r
     """The greedy outputs of `mixed_job` are those without speculation."""
     plain = arms.run(Engine(), greedy_job(prompts[::2], NUM_TOKENS))
     assert_same_token_ids(reference, prompts[::2], result.tokens()[::2], plain.tokens())
-
-
-PASSES = {
-    "uncompiled": Engine(config=DRAFT_MODEL),
-    "compiled": Engine(config=DRAFT_MODEL, compiled=True),
-    "vllm": Engine(config=DRAFT_MODEL, generic_pass=True),
-}
-
-
-@pytest.mark.skipif(not is_full(), reason="test_draft_windows.py has these passes with smaller models")
-@pytest.mark.parametrize("how", PASSES)
-def test_draft_sees_the_whole_text(how: str, arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
-    """One batch, prompts computed whole, greedy and sampled requests, accepted and rejected drafts."""
-    result = arms.run(PASSES[how], mixed_job(prompts, record_drafting=0.1))
-    assert result.notes["draft_pass"] == how
-    assert min(result.accepted, result.rejected) > 200
-    assert_fresh(draft, result, 300)
 
 
 def test_draft_sees_the_whole_text_after_chunks_cache_hits_and_preemption(

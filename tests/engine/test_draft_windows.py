@@ -46,10 +46,7 @@ PAIRS = {
     "mixed beside full": Pair("llama", "gemma3", 30, options={"compiled": True}, draft_pass="compiled"),
     # The target frees blocks that its window has left; the prefix cache gives null blocks for them.
     "full beside window": Pair("mistral", "llama", 46),
-    # The draft's layers are in several groups, some of them with layers of the target.
-    "mixed beside mixed": Pair("gemma3", "gemma3", 110),
-    # Blocks of twice the target's size, then padded ones.
-    "half the page": Pair("gemma3", "gemma3", 100, draft_shape={"num_key_value_heads": 1}, accepted=0),
+    # The draft's layers are in several groups, some of them with layers of the target, whose pages are larger.
     "three quarters of the page": Pair(
         "gemma3",
         "gemma3",
@@ -63,6 +60,9 @@ PAIRS = {
 if is_full():
     # Nothing in them that the others have not.
     PAIRS |= {
+        "mixed beside mixed": Pair("gemma3", "gemma3", 110),
+        # Blocks of twice the target's size, where those above are padded.
+        "half the page": Pair("gemma3", "gemma3", 100, draft_shape={"num_key_value_heads": 1}, accepted=0),
         "window beside full": Pair("llama", "mistral", 30),
         "window beside window": Pair("mistral", "mistral", 46),
         "mixed beside mixed, in vLLM's way": Pair(

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.engine
 
 NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
 CONFIGS = {
-    "lookup": LOOKUP,
     "suffix": SUFFIX,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
     "eagle3_cascade": EAGLE3_CASCADE,
@@ -41,7 +40,7 @@ NUM_SIZES = {MEDUSA_TREE_DRAWN: 4}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"frequency": FREQUENCY, "eagle3": EAGLE3}
+    CONFIGS |= {"lookup": LOOKUP, "frequency": FREQUENCY, "eagle3": EAGLE3}
     CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree": MEDUSA_TREE}
     CONFIGS |= {"medusa_tree_random": MEDUSA_TREE_RANDOM}
 

@@ -15,12 +15,10 @@ pytestmark = pytest.mark.engine
 
 NUM_TOKENS = 48
 OPTIONS = (("weight_transfer_config", (("backend", FOLDER),)),)
-ENGINES = {
-    "eagle3": Engine(config=EAGLE3, options=OPTIONS),
-    "vLLM's draft_model": Engine(config=DRAFTERS["draft_model"], options=OPTIONS),
-}
+ENGINES = {"eagle3": Engine(config=EAGLE3, options=OPTIONS)}
 if is_full():
     ENGINES |= {
+        "vLLM's draft_model": Engine(config=DRAFTERS["draft_model"], options=OPTIONS),
         "draft_model": Engine(config=DRAFT_MODEL, options=OPTIONS),
         "draft_model, compiled": Engine(config=DRAFT_MODEL, compiled=True, options=OPTIONS),
         "eagle3, compiled": Engine(config=EAGLE3, compiled=True, options=OPTIONS),

@@ -10,7 +10,8 @@ from tests.engine.arms import REPOSITORY
 from tests.matrix.page import RESULTS, release
 from tests.matrix.running import columns_of
 
-pytestmark = pytest.mark.engine
+# Windows, sinks and experts are in test_draft_windows.py, adapters in test_eagle3.py, refusals in tests/unit.
+pytestmark = [pytest.mark.engine, pytest.mark.full]
 CHOICE = ["gpt_oss", "llama_lora", "granite_moe_hybrid"]
 
 

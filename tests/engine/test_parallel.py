@@ -33,22 +33,16 @@ pytestmark = [
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores"),
 ]
 
-CONFIGS = {"cascade": CASCADE, "eagle3": EAGLE3}
+CONFIGS = {"cascade": CASCADE}
 SHARED: dict[str, str] = {}
+FAULTS = ["raise_early", "other_tokens"]
 if is_full():
     # Each rank has its own order of a set's texts, here of the requests that end in a step.
     SHARED["suffix_shared"] = SUFFIX_SHARED
     # Nothing in them that the others have not.
-    CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}
+    CONFIGS |= {"eagle3": EAGLE3, "lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}
     CONFIGS |= {"medusa_tree_drawn": MEDUSA_TREE_DRAWN}
-FAULTS = ("raise", "raise_early", "other_tokens", "nan_probs", "too_few_drafts")
-# With a head, only tokens that differ; all faults with full sizes.
-FAULT_CASES = [
-    (config, fault)
-    for config in CONFIGS
-    for fault in FAULTS
-    if is_full() or config == "cascade" or fault == "other_tokens"
-]
+    FAULTS += ["raise", "nan_probs", "too_few_drafts"]
 # Accepted tokens with a fault, where few are drafted: of later requests only, and of sampled text.
 MIN_ACCEPTED = {EAGLE3: 5, LOOKUP: 0}
 DIFFER = f"vllm_spec_plugin:proposer_errors_total{{reason={RANKS_DIFFER}}}"
@@ -87,7 +81,7 @@ def test_two_ranks_give_the_outputs_of_one(
     assert not result.metrics[DIFFER]
 
 
-@pytest.mark.skipif(not is_full(), reason="takes minutes; with vLLM's own drafters the ranks run vLLM's code")
+@pytest.mark.full  # The ranks run vLLM's code.
 def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
     arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
@@ -99,7 +93,8 @@ def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
     assert min(result.accepted, result.rejected) > 50
 
 
-@pytest.mark.parametrize(("config", "fault"), FAULT_CASES)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_fault_on_one_rank_leaves_the_output_alone(
     config: str, fault: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
@@ -125,6 +120,6 @@ def test_fault_of_one_rank_within_a_pass_ends_the_engine_soon_and_says_why(arms:
     """The other rank waits in the pass; nothing can call it back."""
     start = time.monotonic()
     with pytest.raises(EngineError):
-        arms.run(two_ranks(DRAFT_MODEL), greedy_job(prompts, 32, "raise_in_pass@1"))
+        arms.run(two_ranks(CASCADE), greedy_job(prompts, 32, "raise_in_pass@1"))
     assert time.monotonic() - start < 120
-    assert "failed on one tensor-parallel rank only" in arms.log(two_ranks(DRAFT_MODEL))
+    assert "failed on one tensor-parallel rank only" in arms.log(two_ranks(CASCADE))

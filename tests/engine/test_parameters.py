@@ -26,7 +26,14 @@ ENGINES = {
 }
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in ENGINES}
+# For what is computed of each node of a tree.
+with_trees = pytest.mark.parametrize(
+    "speculating", ["lookup", "medusa_tree", FULL["native"]], indirect=True, scope="module"
+)
+
+
+@pytest.fixture(scope="module", params=["lookup", FULL["medusa_tree"], FULL["native"]])
 def speculating(request: pytest.FixtureRequest) -> Engine:
     """Chains, trees, and a drafter of vLLM's own."""
     return ENGINES[request.param]
@@ -62,6 +69,7 @@ def ends(result: Result) -> list[tuple[list[int], str | None, int | str | None]]
     return [(o.token_ids, o.finish_reason, o.stop_reason) for outputs in result.outputs for o in outputs]
 
 
+@with_trees
 @pytest.mark.parametrize("params", [{"temperature": 0.0}, {"temperature": 0.5, "seed": 3, "top_p": 0.9}])
 def test_logprobs_are_those_of_the_target_at_every_token(
     speculating: Engine, params: dict[str, Any], arms: Arms, reference: Reference, prompts: list[Tokens]
@@ -141,6 +149,7 @@ def test_only_allowed_tokens_are_output(speculating: Engine, arms: Arms, prompts
     assert all(set(tokens) <= set(ids) for tokens, ids in zip(result.tokens(), allowed, strict=True))
 
 
+@with_trees
 def test_min_tokens_holds_stop_tokens_back(speculating: Engine, arms: Arms, prompts: list[Tokens]) -> None:
     """The stop token is one that the target would output early."""
     stops = [tokens[3] for tokens in unconstrained(arms, prompts)]
@@ -203,6 +212,7 @@ STRUCTURES: dict[str, dict[str, Any]] = {
 }
 
 
+@with_trees
 def test_structured_output_has_its_structure(speculating: Engine, arms: Arms, prompts: list[Tokens]) -> None:
     """All structures in one batch, at temperature 0 and 1; at 0 outputs are also those without speculation."""
     kinds = [(kind, temperature) for kind in STRUCTURES for temperature in (0.0, 1.0)]

@@ -11,7 +11,8 @@ import pytest
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 
-pytestmark = pytest.mark.engine
+# tests/unit/cli/test_plan.py has the command with engines that are made up, test_bench.py real ones side by side.
+pytestmark = [pytest.mark.engine, pytest.mark.full]
 
 PROMPTS = (
     {"prompt": "class Person:\n    def get_name(self):\n        return", "workload": "code"},

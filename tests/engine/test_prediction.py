@@ -10,7 +10,6 @@ from tests.engine.arms import PREDICTION, TIGHT, TWO_RANKS, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
-from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
 
 pytestmark = pytest.mark.engine
@@ -67,6 +66,6 @@ def test_predicted_outputs_survive_chunked_prompts_and_preemption(
 
 @pytest.mark.whole_machine
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
-@pytest.mark.skipif(not is_full(), reason="takes minutes; test_parallel.py has other proposers on two ranks")
+@pytest.mark.full  # test_parallel.py has other proposers on two ranks.
 def test_two_ranks_draft_alike_from_predictions(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     check(arms, reference, prompts, Engine(config=PREDICTION, check=True, options=TWO_RANKS, **TIGHT))

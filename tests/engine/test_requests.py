@@ -44,6 +44,7 @@ def test_thinking_budgets_are_kept_among_requests_that_have_drafts(
     assert result.accepted > 100
 
 
+@pytest.mark.full  # Among others they are kept above.
 def test_alone_thinking_budgets_are_kept(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     """In a server that speculates no step of this batch has a draft."""
     params = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}

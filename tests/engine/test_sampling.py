@@ -1,5 +1,6 @@
-"""With temperature, the output is distributed as the target's, whatever is drafted."""
+"""With temperature, the output is distributed as the target's, whatever is drafted; a wrong scorer would be noticed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import (
     CASCADE,
+    DISTANT,
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
@@ -27,10 +29,7 @@ from tests.sizes import is_full
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 ENGINES = {
-    "plain": Engine(),
-    "lookup": Engine(config=LOOKUP),
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
-    "draft_model": Engine(config=DRAFT_MODEL),
     "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -38,6 +37,9 @@ ENGINES = {
 if is_full():
     # Nothing in them that the others have not.
     ENGINES |= {
+        "plain": Engine(),
+        "lookup": Engine(config=LOOKUP),
+        "draft_model": Engine(config=DRAFT_MODEL),
         "frequency": Engine(config=FREQUENCY),
         "eagle3": Engine(config=EAGLE3),
         # With few requests, as the policy begins with the guess that drafts of many cost too much.
@@ -48,6 +50,10 @@ if is_full():
 FALSE_ALARMS = 1e-3
 # 7 settings, 4 prompts, 3 positions, twelve engines at most.
 NUM_TESTS = 7 * 4 * 3 * 12
+
+
+# Of other engines than the cascade, where sizes are not full: all that an engine samples goes through one scorer.
+FEW = ("temperature 1", "min_p", "combined")
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +79,16 @@ def plan(reference: Reference, full: bool) -> Plan:
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_sampled_output_has_the_exact_distribution(
-    engine: Engine, arms: Arms, reference: Reference, plan: Plan
+    engine: Engine, arms: Arms, reference: Reference, plan: Plan, full: bool
 ) -> None:
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass; trees are of random sizes.
 
-    Seed 0. 7 settings, 4 prompts, 250 continuations each (full: 1,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 1,092 tests. No token may be output that top-k, top-p or min-p
-    exclude, thresholds given 1e-3 of slack for rounding.
+    Seed 0. 7 settings (3 with engines other than the cascade; full: 7), 4 prompts, 250 continuations each (full:
+    1,000), 3 tokens. False-alarm rate of this file's chi-square tests together: 1e-3, over 1,092 tests at most. No
+    token may be output that top-k, top-p or min-p exclude, thresholds given 1e-3 of slack for rounding.
     """
+    if not full and engine != ENGINES["cascade"]:
+        plan = replace(plan, settings={name: plan.settings[name] for name in FEW})
     samples, result = sample(arms, engine, plan)
     assert not engine.config or min(result.accepted, result.rejected) > plan.size
     assert not engine.random_lengths or {0, 1, 2} <= set.union(*tree_sizes(result).values())
@@ -89,3 +97,65 @@ def test_sampled_output_has_the_exact_distribution(
     least = min(tests, key=lambda key: tests[key].p_value)
     print(f"{len(tests)} tests, least p-value {tests[least].p_value:.2g}, of {least[0]}, token {least[2] + 1}")
     assert tests[least].p_value > FALSE_ALARMS / NUM_TESTS, f"{least}: {tests[least]}"
+
+
+STARVED = {"draft_model": DRAFT_MODEL}
+if is_full():
+    STARVED |= {"frequency": FREQUENCY, "medusa_tree_drawn": MEDUSA_TREE_DRAWN}
+AT_1: dict[str, dict[str, Any]] = {"temperature 1": {"temperature": 1.0}}
+
+
+@pytest.mark.parametrize("config", STARVED.values(), ids=STARVED)
+def test_output_keeps_its_distribution_when_drafts_wait(
+    config: str, arms: Arms, reference: Reference, full: bool
+) -> None:
+    """Drawn drafts, shortened, or verified steps after they were drawn: q must still be theirs.
+
+    64 requests with 4 drafts or more each want at least 320 tokens a step, and have 96. Seed 0. 4 prompts, 500
+    continuations each (full: 2,000), 3 tokens. False-alarm rate: 1e-3.
+    """
+    plan = Plan(AT_1, texts.repetitive(reference), 2000 if full else 500)
+    samples, result = sample(arms, Engine(config=config, max_num_seqs=64, max_num_batched_tokens=96), plan)
+    tests = exact_tests(reference, plan.settings, samples)
+    assert min(result.accepted, result.rejected) > plan.size
+    assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / len(tests)
+
+
+SABOTAGED = {
+    "lookup": Engine(config=LOOKUP),
+    "frequency": Engine(config=FREQUENCY),
+    "draft_model": Engine(config=DISTANT),
+    "medusa_tree": Engine(config=MEDUSA_TREE),
+    "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
+}
+# test_certify.py has the others.
+CASES = [("block_ends_at_first_failure", "draft_model"), ("siblings_from_p", "medusa_tree_drawn")]
+if is_full():
+    SCORERS = ("accept_everything", "recover_from_p", "ignore_temperature")
+    CASES += [(name, proposer) for name in SCORERS for proposer in ("lookup", "frequency", "draft_model")]
+    CASES.append(("siblings_from_p", "medusa_tree"))
+# Continuations of each prompt; the more only where fewer do not show the sabotage.
+SIZES = (250, 1000, 2000) if is_full() else (250, 1000)
+
+
+@pytest.mark.parametrize(("sabotage", "proposer"), CASES)
+def test_sabotaged_scorer_is_noticed(sabotage: str, proposer: str, arms: Arms, reference: Reference) -> None:
+    """A sabotaged scorer has p-values below 1e-6 and below the threshold of the test above, a sound one has not.
+
+    Seed 0. 4 prompts, 250 continuations each, then 1,000 (full: and 2,000) if those did not show it, 3 tokens.
+    False-alarm rate of the sound run, which has as many: 12 tests of 1e-3 / 1,092 each.
+    """
+    settings = {sabotage: {"temperature": 0.7 if sabotage == "ignore_temperature" else 1.0}}
+    threshold = min(1e-6, FALSE_ALARMS / NUM_TESTS)
+
+    def least_p_value(name: str, size: int) -> float:
+        plan = Plan(settings, texts.repetitive(reference), size)
+        samples, _ = sample(arms, SABOTAGED[proposer], plan, name)
+        return min(test.p_value for test in exact_tests(reference, settings, samples).values())
+
+    for size in SIZES:
+        sabotaged = least_p_value(sabotage, size)
+        print(f"{size} continuations, sabotaged: least p-value {sabotaged:.2g}")
+        if sabotaged < threshold:
+            break
+    assert sabotaged < threshold < least_p_value("", size)

@@ -68,10 +68,10 @@ def among(arms: Arms, engine: Engine, requests: list[Request], company: list[Req
     return [result.tokens()[place] for place in places]
 
 
-CONFIGS = {"lookup": LOOKUP, "medusa_tree_drawn": MEDUSA_TREE_DRAWN, "cascade": CASCADE}
+CONFIGS = {"medusa_tree_drawn": MEDUSA_TREE_DRAWN, "cascade": CASCADE}
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
+    CONFIGS |= {"lookup": LOOKUP, "frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -83,6 +83,7 @@ def test_seeded_output_is_that_without_drafts(
     assert among(arms, engine, seeded, company) == without_drafts(arms, engine, seeded)
 
 
+@pytest.mark.full  # Cascades in a crowd are above, with fewer seeds.
 def test_seeded_output_does_not_depend_on_contention(arms: Arms, reference: Reference, company: list[Request]) -> None:
     """200 seeds, in a crowd that takes turns to be drafted for.
 

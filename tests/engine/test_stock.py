@@ -14,7 +14,8 @@ from tests.engine.jobs import Job, Request
 from tests.engine.samples import Plan, exact_tests, sample
 from vllm_spec_plugin.models import model_path
 
-pytestmark = [pytest.mark.engine, pytest.mark.statistical]
+# It changes with vLLM's version only.
+pytestmark = [pytest.mark.engine, pytest.mark.statistical, pytest.mark.full]
 
 STOCK = Engine(
     config=json.dumps({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5})

@@ -20,14 +20,11 @@ NUM_REQUESTS, NUM_TOKENS = examples(200, 2000), 32
 # A request takes up to 4 blocks of 32 tokens; the pool keeps one of its own.
 TIGHTEST: dict[str, Any] = {"num_blocks": 12, "max_model_len": 128, "max_num_batched_tokens": 64, "max_num_seqs": 16}
 # Fixed draft lengths: drafts are plentiful however many requests there are.
-CONFIGS = {
-    "cascade": fixed_length("cascade", 5),
-    "native": native(STOCK_DRAFT_MODEL, 5),
-}
+CONFIGS = {"cascade": fixed_length("cascade", 5)}
 two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
 LAYOUTS = [pytest.param((), id="one_rank")]
 if is_full():
-    CONFIGS["medusa_tree"] = MEDUSA_TREE
+    CONFIGS |= {"medusa_tree": MEDUSA_TREE, "native": native(STOCK_DRAFT_MODEL, 5)}
     LAYOUTS.append(pytest.param(TWO_RANKS, id="two_ranks", marks=[pytest.mark.whole_machine, two_cores]))
 
 

@@ -16,7 +16,8 @@ from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, m
 from tests.sizes import is_full
 from vllm_spec_plugin.compat.version import VERSION
 
-pytestmark = [pytest.mark.engine, pytest.mark.statistical]
+# vLLM's code alone, which changes with its version: test_native.py has the plugin's.
+pytestmark = [pytest.mark.engine, pytest.mark.statistical, pytest.mark.full]
 
 FALSE_ALARMS = 1e-3
 GREEDY = ("draft_model", "eagle3", "mtp", "ngram_gpu") if is_full() else ("mtp",)

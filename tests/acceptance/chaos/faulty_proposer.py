@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vllm_spec_plugin.metrics import counters
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
@@ -47,6 +48,17 @@ FAULTS: dict[str, Fault] = {
     "nan_probs": _each(_nan_probs),
     "too_few_drafts": lambda requests, drafts: drafts[:-1],
     "no_list": lambda requests, drafts: None,
+}
+# As what they are counted.
+REASONS = {
+    "raise": counters.RAISED,
+    "out_of_vocabulary": counters.OUT_OF_VOCABULARY,
+    "negative_token": counters.OUT_OF_VOCABULARY,
+    "too_many_tokens": counters.TOO_MANY_TOKENS,
+    "float_tokens": counters.WRONG_TYPE,
+    "nan_probs": counters.BAD_PROBS,
+    "too_few_drafts": counters.WRONG_COUNT,
+    "no_list": counters.RAISED,
 }
 
 

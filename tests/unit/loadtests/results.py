@@ -37,8 +37,7 @@ def failed(at: float, kind: ErrorKind = ErrorKind.CUT, message: str = "gone") ->
 
 
 def result(measures: Mapping[str, Sequence[Measures]], **more: Any) -> Result:
-    """Of a test with these measures; one user and one request in flight all the time."""
-    end = max((one.ended for found in measures.values() for one in found), default=STARTED)
+    """Of a test with these measures."""
     given: dict[str, Any] = {
         "model": "llama",
         "host": "http://localhost:8000",
@@ -46,8 +45,6 @@ def result(measures: Mapping[str, Sequence[Measures]], **more: Any) -> Result:
         "options": {"num_users": 8, "run_time": None, "prompts": "", "temperature": 0.7},
         "slo": None,
         "sent": sum(map(len, measures.values())),
-        "users": [(STARTED, 1), (end, 0)],
-        "in_flight": [(STARTED, 1), (end, 0)],
         "server": SERVER,
     }
     return Result(measures=measures, **given | more)

@@ -156,16 +156,9 @@ BAD = Verdict("chaos", "clients that stay are answered", False, "1 failed: [time
 def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
     origin = provenance([], 0, ())
     for verdicts, passed in (([GOOD, GOOD], True), ([GOOD, BAD], False), ([], False)):
-        assert report_of(verdicts, 1.0, origin).data["passed"] is passed
-
-
-def test_the_report_has_every_check_and_what_failed_first() -> None:
-    found = report_of([GOOD, BAD], 61.26, provenance([], 0, ()))
-    assert found.conclusion == ["1 of 2 checks failed, 61 s."]
-    assert found.problems == ["FAILED chaos: clients that stay are answered (1 failed: [timeout])"]
-    assert found.tables[0].rows[0] == ["ramp", "no request fails", "passed", "812 requests"]
-    assert [check["passed"] for check in found.data["checks"]] == [True, False]
-    assert found.data["seconds"] == 61.3
+        found = report_of(verdicts, 1.0, origin)
+        assert found.data["passed"] is passed
+        assert len(found.problems) == verdicts.count(BAD)
 
 
 RUN = Run(latency=12.0, requests=20, failed=0, tokens=1280, served=11.5)

@@ -1,4 +1,4 @@
-"""Options and load profiles."""
+"""Options, load profiles and prompts."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -6,8 +6,21 @@ from typing import Any
 
 import pytest
 
-from loadtests.options import PROFILES, check_options, extra_fields, origin_of, ramp, spike, steps, without_credentials
+from loadtests.options import (
+    PROFILES,
+    check_options,
+    extra_fields,
+    origin_of,
+    prompts_of,
+    ramp,
+    request_of,
+    spike,
+    steps,
+    without_credentials,
+)
+from loadtests.stream.client import CHAT, COMPLETIONS
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.prompts import GivenPrompt, Message
 from vllm_spec_tools.report.provenance import command_line
 
 OPTIONS: dict[str, Any] = {
@@ -81,3 +94,40 @@ def test_the_course_of_each_profile() -> None:
     assert [ramp(8, share / 80) for share in (0, 4.9, 5, 20, 35, 40, 79.9)] == [1, 1, 2, 5, 8, 8, 8]
     assert [steps(6, share) for share in (0, 0.25, 0.5, 0.75, 0.99)] == [1, 2, 4, 6, 6]
     assert [spike(64, share) for share in (0, 0.49, 0.5, 0.74, 0.75, 0.99)] == [4, 4, 64, 64, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("code", COMPLETIONS), ("edit", COMPLETIONS), ("extract", COMPLETIONS), ("chat", CHAT)]
+)
+def test_each_scenario_has_prompts_of_its_own(name: str, path: str) -> None:
+    found = prompts_of(name)
+    assert len(found) >= 6
+    assert {request_of(prompt, "m", {})[0] for prompt in found} == {path}
+    assert len({prompt.model_dump_json() for prompt in found}) == len(found)
+
+
+def test_a_prompts_own_keys_come_before_the_options() -> None:
+    prompt = GivenPrompt(prompt="a", max_tokens=3, workload="mine", prediction="b")
+    assert request_of(prompt, "m", {"max_tokens": 9, "temperature": 0.5}) == (
+        COMPLETIONS,
+        {
+            "model": "m",
+            "prompt": "a",
+            "max_tokens": 3,
+            "temperature": 0.5,
+            "prediction": {"type": "content", "content": "b"},
+        },
+    )
+    chat = GivenPrompt(messages=[Message(role="user", content="b")])
+    assert request_of(chat, "m", {}) == (CHAT, {"model": "m", "messages": [{"role": "user", "content": "b"}]})
+
+
+def test_a_given_file_takes_the_place_of_a_scenarios_own_and_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    with pytest.raises(UserError, match=r"mine\.jsonl: cannot be read"):
+        prompts_of("chat", str(file))
+    file.write_text('{"prompt": "a"}')
+    given = prompts_of("chat", str(file))
+    assert [prompt.prompt for prompt in given] == ["a"]
+    file.unlink()
+    assert prompts_of("chat", str(file)) is given

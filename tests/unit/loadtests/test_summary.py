@@ -1,6 +1,7 @@
 """Figures of many requests."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_chunk_sizes_and_gaps_are_those_of_all_requests() -> None:
 def test_it_can_be_written_as_json_also_without_any_request() -> None:
     for measures in (MIXED, [], [served(1, 0.5, tokens=1)]):
         summary = summarise(measures, Slo(ttft=1))
-        told = json.loads(json.dumps(summary.as_json(), allow_nan=False))
+        told = json.loads(json.dumps(asdict(summary), allow_nan=False))
         assert told["requests"] == len(measures)
     empty = summarise([])
     assert (empty.requests_per_second, empty.ttft, empty.goodput) == (None, None, None)
