@@ -7,21 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from vllm import LLM, SamplingParams
+from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
-
-__all__ = [
-    "LLM",
-    "SamplingParams",
-    "StepWatch",
-    "SteppedEngine",
-    "accepted_by_position",
-    "kv_bytes_of_token",
-    "live_runner",
-    "speculation_counts",
-]
 
 
 def live_runner(llm: Any) -> Any:

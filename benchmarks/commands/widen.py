@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import parse_count
+from vllm_spec_tools.engine_options import parse_count
 
 
 def widen(
@@ -28,7 +28,4 @@ def widen(
     from vllm_spec_plugin.models import model_path
     from vllm_spec_tools.demo import widen as widening
 
-    result = widening.widen(model_path("target"), out, parameters)
-    typer.echo(f"parameters         {result.parameters_before:,} -> {result.parameters_after:,}")
-    typer.echo(f"intermediate size  {result.intermediate_size_before:,} -> {result.intermediate_size_after:,}")
-    typer.echo(f"size on disk       {result.bytes_on_disk / 1e6:,.1f} MB")
+    typer.echo(f"{out}: {widening.widen(model_path('target'), out, parameters):,} parameters")

@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Job:
+class Batch:
     """Texts to complete in one batch.
 
     Attributes:
@@ -45,15 +45,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a job.
+    """Result of a batch.
 
     Attributes:
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 
-    seconds: float
     cpu_seconds: float
-    prompt_token_ids: list[list[int]]
     token_ids: list[list[int]]
     steps: list[Step]
     num_drafts: int

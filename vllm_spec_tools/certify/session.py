@@ -210,7 +210,6 @@ class _Engines:
             "max_model_len": min(plan.context or _LONGEST, _LONGEST),
             "enforce_eager": plan.enforce_eager,
             "seed": 0,
-            "disable_log_stats": False,
             "enable_prefix_caching": True,
             # Else a model may write blanks for as long as it may write.
             "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},

@@ -6,7 +6,6 @@ adds 0 to that, whatever x is, but its weights are read and multiplied like any 
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -20,18 +19,7 @@ _NEURONS = {"gate_proj.weight": 0, "up_proj.weight": 0, "down_proj.weight": 1}
 _WEIGHTS = "model.safetensors"
 
 
-@dataclass(frozen=True)
-class Widened:
-    """Numbers stored in the tensors, neurons per MLP, and bytes of all files."""
-
-    parameters_before: int
-    parameters_after: int
-    intermediate_size_before: int
-    intermediate_size_after: int
-    bytes_on_disk: int
-
-
-def widen(model: Path, out: Path, parameters: int) -> Widened:
+def widen(model: Path, out: Path, parameters: int) -> int:
     """Writes a model with more neurons per MLP, the added ones zero: the same function at a larger cost.
 
     The result's logits are the model's up to floating point: a longer sum may be rounded in another order.
@@ -40,6 +28,9 @@ def widen(model: Path, out: Path, parameters: int) -> Widened:
         model: folder of a Llama without biases, its weights in one file. Not changed.
         out: folder to write, new or empty.
         parameters: to reach, with the smallest multiple of `MULTIPLE` neurons.
+
+    Returns:
+        The parameters of the result.
 
     Raises:
         UserError: the model has more parameters, or `out` has other files.
@@ -62,5 +53,4 @@ def widen(model: Path, out: Path, parameters: int) -> Widened:
     save_file(tensors, out / _WEIGHTS, {"format": "pt"})
     # safetensors makes files that only their owner can read; a server may run as someone else.
     (out / _WEIGHTS).chmod((out / "config.json").stat().st_mode)
-    written = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return Widened(has, has + (new_size - size) * per_neuron, size, new_size, written)
+    return has + (new_size - size) * per_neuron

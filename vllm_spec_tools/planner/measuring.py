@@ -6,18 +6,18 @@ from functools import partial
 from typing import TypeVar
 
 from vllm_spec_tools.bench import rounds
-from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.load.sweep import LATENCIES
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.prompts import prompts_of_round
-from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Request
+from vllm_spec_tools.bench.records import Batch, LoadAnswer, LoadJob, Request
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, Measured, Sample, Setting
 from vllm_spec_tools.planner.traffic import load_job, workloads_of
 from vllm_spec_tools.report.measurements import Spread, percentiles, ratio
 
 _WARM_UP_TOKENS = 16
-AnyJob = TypeVar("AnyJob", Job, LoadJob)
+AnyJob = TypeVar("AnyJob", Batch, LoadJob)
 # Requests per round that join others.
 _JOINING = 8
 
@@ -57,7 +57,7 @@ def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
 
 def measure(
     engine: Engine,
-    arm_of: Callable[[str], Arm],
+    arm_of: Callable[[str], EngineProcess],
     prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
@@ -72,7 +72,7 @@ def measure(
     workloads = workloads_of(prompts)
     named = {str(setting): setting for setting in settings(engine)}
 
-    def drafted(setting: Setting, job: AnyJob) -> tuple[Arm, AnyJob]:
+    def drafted(setting: Setting, job: AnyJob) -> tuple[EngineProcess, AnyJob]:
         """The engine that does a setting's job, and the job."""
         if setting.candidate == NONE:
             return arm_of(NONE), job
@@ -89,9 +89,9 @@ def measure(
         texts = prompts_of_round(workload.texts, level, number)
         predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
         num_tokens = min(_WARM_UP_TOKENS, workload.num_tokens) if is_warm_up else workload.num_tokens
-        job = Job(texts, workload.temperature, num_tokens, sizes.seed + number, predictions=predictions)
+        job = Batch(texts, workload.temperature, num_tokens, sizes.seed + number, predictions=predictions)
         arm, job = drafted(named[name], job)
-        answer, others = machine.run(partial(arm.run, job))
+        answer, others = machine.run(partial(arm.complete, job))
         if not is_warm_up:
             samples.append(Sample(named[name], workload.name, level, answer, others))
     first_tokens: dict[tuple[Setting, int], list[float]] = {}
@@ -144,7 +144,7 @@ def num_verification_runs(sizes: Sizes) -> int:
 
 
 def verify(
-    arm_of: Callable[[str], Arm],
+    arm_of: Callable[[str], EngineProcess],
     prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,

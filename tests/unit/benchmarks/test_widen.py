@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from tests.unit.benchmarks.running import run
-from vllm_spec_tools.cli.options import parse_count
+from vllm_spec_tools.engine_options import parse_count
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,7 @@ def test_the_bundled_target_is_widened_and_the_figures_printed(tmp_path: Path) -
     result = run("widen", tmp_path / "out", "--parameters", "4M")
     assert result.exit_code == 0
     assert result.stderr == ""
-    lines = result.stdout.splitlines()
-    assert lines[:2] == ["parameters         3,672,320 -> 4,065,536", "intermediate size  768 -> 896"]
-    assert lines[2].startswith("size on disk       8.3 MB")
+    assert result.stdout.endswith("out: 4,065,536 parameters\n")
     assert json.loads((tmp_path / "out" / "config.json").read_text())["intermediate_size"] == 896
 
 

@@ -71,17 +71,18 @@ def test_options_after_two_dashes_are_the_engines(swept: SimpleNamespace) -> Non
     assert (swept.options, swept.one_at_a_time) == ({}, False)
 
 
-def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:
-    swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, 2)})
-    result = run("bench", "--json", tmp_path / "a.json")
-    assert result.exit_code == 1
-    assert "2 WRONG" in result.stdout
-    assert result.stderr == "error: 2 greedy outputs differ from those of arm no speculation\n"
-    assert (tmp_path / "a.json").is_file()
-
-
-def test_an_interrupted_run_fails_after_it_has_told_what_there_is(swept: SimpleNamespace) -> None:
-    result = run("bench", "--rounds", "5")
-    assert result.exit_code == 1
+@pytest.mark.parametrize(
+    ("wrong", "rounds", "said"),
+    [
+        (2, 3, "2 greedy outputs differ from those of arm no speculation"),
+        (0, 5, "interrupted: these are the first 3 of 5 rounds"),
+    ],
+)
+def test_a_run_with_problems_fails_after_it_has_told_all(
+    tmp_path: Path, swept: SimpleNamespace, wrong: int, rounds: int, said: str
+) -> None:
+    swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, wrong)})
+    result = run("bench", "--rounds", str(rounds), "--json", tmp_path / "a.json")
+    assert (result.exit_code, result.stderr) == (1, f"error: {said}\n")
     assert "easy: tokens/s" in result.stdout
-    assert result.stderr == "error: interrupted: these are the first 3 of 5 rounds\n"
+    assert (tmp_path / "a.json").is_file()

@@ -26,20 +26,19 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     seen: list[tuple[str, ...]] = []
 
     class NoProcess:
-        def __init__(self, name: str, arguments: dict[str, Any], *rest: Any) -> None:
-            self.name, self.arguments = name, arguments
+        def __init__(self, arguments: dict[str, Any], *rest: Any, name: str) -> None:
+            self.name, self.arguments = name.removeprefix("arm "), arguments
 
-        def __enter__(self) -> "NoProcess":
+        def wait(self) -> None:
             seen.append((self.name, "starts"))
-            return self
 
-        def __exit__(self, *error: object) -> None:
+        def stop(self) -> None:
             seen.append((self.name, "ends"))
 
         def facts(self) -> dict[str, Any]:
             return {"memory": self.arguments.get("gpu_memory_utilization"), "dtype": self.arguments.get("dtype")}
 
-    monkeypatch.setattr(running, "Arm", NoProcess)
+    monkeypatch.setattr(running, "EngineProcess", NoProcess)
     monkeypatch.setattr(running, "device_memory", lambda: ("GPU", 80_000_000_000))
     monkeypatch.setattr(running, "runs_on_cpu", lambda: False)
     return seen

@@ -32,12 +32,9 @@ def load(folder: Path) -> Any:
 
 def test_logits_and_greedy_text_stay_and_parameters_are_as_told(model: Path, tmp_path: Path) -> None:
     before = load(model)
-    figures = widen(model, tmp_path / "out", 2 * before.num_parameters())
+    parameters = widen(model, tmp_path / "out", 2 * before.num_parameters())
     after = load(tmp_path / "out")
-    assert figures.parameters_before == before.num_parameters()
-    assert figures.parameters_after == after.num_parameters() >= 2 * before.num_parameters()
-    assert after.config.intermediate_size == figures.intermediate_size_after
-    assert figures.bytes_on_disk == sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
+    assert parameters == after.num_parameters() >= 2 * before.num_parameters()
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
     prompt = torch.tensor([[1, 5, 9], [7, 3, 60]])
     with torch.no_grad():
@@ -55,8 +52,7 @@ def test_the_size_for_a_parameter_count_is_the_smallest_multiple_of_64(model: Pa
     has = load(model).num_parameters()
     at = {size: has + (size - 96) * 3 * 3 * 32 for size in (128, 192)}
     for wanted, size in ((has, 128), (at[128], 128), (at[128] + 1, 192), (at[192], 192)):
-        found = widen(model, tmp_path / f"for {wanted}", wanted)
-        assert (found.intermediate_size_after, found.parameters_after) == (size, at[size])
+        assert widen(model, tmp_path / f"for {wanted}", wanted) == at[size]
     with pytest.raises(UserError, match=rf"got {has - 1:,} parameters to reach; allowed: from {has:,}, what it has$"):
         widen(model, tmp_path / "less", has - 1)
     for taken in (model, model / "config.json"):

@@ -74,7 +74,7 @@ def answer(
     total = prompts.seconds + STEPS * step.seconds
     steps = [prompts, *[step] * STEPS]
     counts = (drafts, drafts * tokens, sum(accepted))
-    return Answer(total, total, [[1]] * level, outputs, steps, *counts, accepted_by_position=accepted)
+    return Answer(total, outputs, steps, *counts, accepted_by_position=accepted)
 
 
 def measured(

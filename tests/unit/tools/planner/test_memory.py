@@ -3,17 +3,10 @@
 import pytest
 
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_tools.planner.candidates import NONE, Heads
 from vllm_spec_tools.planner.models import TARGET, memory_of
 
 DTYPE = "torch.float32"
-
-
-@pytest.fixture(scope="module")
-def heads() -> Heads:
-    folder = str(model_path("medusa"))
-    return Heads(folder, read_heads_config(folder))
 
 
 def test_each_candidate_has_its_share(heads: Heads) -> None:

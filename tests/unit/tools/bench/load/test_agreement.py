@@ -28,17 +28,21 @@ def compared(ours: Texts, theirs: Texts, top_two: TopTwo = nothing, temperature:
     return compare([wrote("optimal", ours)], [wrote("none", theirs)], {0: job(temperature, temperature)}, top_two, 1e-4)
 
 
-def test_equal_outputs_are_equal() -> None:
-    assert compared([([1, 2], True), ([3], True)], [([1, 2], True), ([3], True)]) == Agreement(2, 0, 0)
-
-
-def test_what_both_have_written_is_compared() -> None:
-    assert compared([([1, 2, 3], True), ([4, 5], False)], [([1], False), ([4, 5, 6], False)]) == Agreement(2, 0, 0)
-
-
-def test_requests_of_which_one_has_nothing_do_not_count() -> None:
-    assert compared([([1], True), ([4], False)], [([1], True), ([], False)]) == Agreement(1, 0, 0)
-    assert compared([([1], True), ([4], True), ([7], False)], [([1], True)]) == Agreement(1, 0, 0)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([([1, 2], True), ([3], True)], [([1, 2], True), ([3], True)], Agreement(2, 0, 0)),
+        # Compared as far as both have written; where one has nothing, not at all.
+        ([([1, 2, 3], True), ([4, 5], False)], [([1], False), ([4, 5, 6], False)], Agreement(2, 0, 0)),
+        ([([1], True), ([4], False)], [([1], True), ([], False)], Agreement(1, 0, 0)),
+        ([([1], True), ([4], True), ([7], False)], [([1], True)], Agreement(1, 0, 0)),
+        # One has ended before the other goes on.
+        ([([1], True)], [([1, 2], False)], Agreement(1, 0, 1)),
+        ([([1, 2], False)], [([1], True)], Agreement(1, 0, 1)),
+    ],
+)
+def test_outputs_agree_as_far_as_both_got(ours: Texts, theirs: Texts, expected: Agreement) -> None:
+    assert compared(ours, theirs) == expected
 
 
 def test_the_two_tokens_are_weighed_after_the_text_that_both_share() -> None:
@@ -58,29 +62,11 @@ def test_tokens_that_are_not_equally_likely_are_wrong(distance: float, expected:
     assert compared([([1, 5], False)], [([1, 6], False)], lambda *asked: {5: 0.0, 6: -distance}) == expected
 
 
-def test_an_output_that_ends_before_the_other_goes_on_is_wrong() -> None:
-    assert compared([([1], True)], [([1, 2], False)]) == Agreement(1, 0, 1)
-    assert compared([([1, 2], False)], [([1], True)]) == Agreement(1, 0, 1)
-
-
-def test_only_greedy_outputs_are_compared() -> None:
+def test_only_greedy_outputs_are_compared_and_a_list_of_requests_begins_anew_at_its_end() -> None:
     assert compared([([1], True)], [([2], True)], temperature=1.0) == Agreement(0, 0, 0)
-    mixed = compare(
-        [wrote("optimal", [([1], True), ([2], True)])],
-        [wrote("none", [([1], True), ([3], True)])],
-        {0: job(0.0, 1.5)},
-        nothing,
-        1e-4,
-    )
-    assert mixed == Agreement(1, 0, 0)
-
-
-def test_a_list_of_requests_that_began_anew_goes_on_with_the_first() -> None:
-    texts: Texts = [([1], True), ([2], True), ([3], True)]
-    other: Texts = [([1], True), ([9], True), ([4], True)]
-    found = compare(
-        [wrote("optimal", texts)], [wrote("none", other)], {0: job(0.0, 1.5)}, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4
-    )
+    ours, theirs = [([1], True), ([2], True), ([3], True)], [([1], True), ([9], True), ([4], True)]
+    jobs = {0: job(0.0, 1.5)}
+    found = compare([wrote("a", ours)], [wrote("none", theirs)], jobs, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4)
     assert found == Agreement(2, 0, 1)
 
 

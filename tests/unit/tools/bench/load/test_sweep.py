@@ -54,14 +54,14 @@ def swept(
     asked: list[tuple[Any, ...]] | None = None,
     *,
     one_at_a_time: bool = False,
-) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
+) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[str]]:
     log: list[tuple[str, LoadJob]] = []
-    told: list[tuple[int, str]] = []
+    told: list[str] = []
     questions: list[tuple[Any, ...]] = [] if asked is None else asked
     engines = ScriptedEngines({name: ScriptedEngine(name, log, questions) for name in ARMS})
     machine = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
-    def on_run(*what: Any) -> None:
+    def on_run(what: str) -> None:
         if len(told) == most_runs:
             told.append(what)
             raise KeyboardInterrupt
@@ -125,7 +125,7 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     assert found.agreements["fixed K = 4", MIXED, 2] == Agreement(2, 0, 2)
     assert found.agreements["vLLM's ngram, K = 4", SWITCHING, 1] == Agreement(8, 0, 0)
     assert found.num_wrong == 2 + 2 + 4
-    assert told[-1][1] == "comparing greedy outputs"
+    assert told[-1] == "comparing greedy outputs"
     # The arm without drafts is asked, once for each text.
     assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))

@@ -23,11 +23,11 @@ from vllm_spec_tools.training.options import Eagle3Options
 from vllm_spec_tools.training.rows import Row, side_by_side
 
 TEXTS = [Row(alphabet(20, start)) for start in range(26)]
-OPTIONS = Eagle3Options("m", ("d",), draft_tokens=3, steps=60, batch_tokens=200, learning_rate=0.02)
+OPTIONS = Eagle3Options("m", ["d"], draft_tokens=3, steps=60, batch_tokens=200, learning_rate=0.02)
 
 
 def head_for(backbone: Backbone, ids: torch.Tensor) -> Eagle3Head:
-    options = Eagle3Options("m", ("d",), draft_vocab=len(ids))
+    options = Eagle3Options("m", ["d"], draft_vocab=len(ids))
     return new_head(backbone, new_config(backbone, options), ids, seed=0)
 
 
