@@ -19,7 +19,7 @@ import numpy as np
 
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_tools.bench.records import Answer, Batch, LoadAnswer, LoadJob, PhaseAnswer, Step
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Step
 from vllm_spec_tools.certify.jobs import Job, Output, Request, Result
 from vllm_spec_tools.engine_child import answer_questions
 
@@ -148,7 +148,7 @@ class Session:
             # As a server does; `LLM` looks for the parser before it reads the plugin.
             ReasoningParserManager.import_reasoning_parser(plugin)
         self._llm = LLM(**({"disable_log_stats": False} | arguments))
-        # Put in by the first batch: on some devices it costs time.
+        # Put in by the first job that asks for its steps: on some devices it costs time.
         self._watch: Any = None
 
     def facts(self) -> dict[str, Any]:
@@ -194,62 +194,38 @@ class Session:
             notes=notes,
         )
 
-    def complete(self, batch: Batch) -> Answer:
-        """Completes texts in one batch, and records its steps."""
-        import torch
-        from vllm import SamplingParams
-
-        from vllm_spec_tools.inspection import StepWatch, accepted_by_position, speculation_counts
-
-        self._watch = self._watch or StepWatch(self._llm)
-        # Every round computes its prompts, however often they came before.
-        self._llm.reset_prefix_cache()
-        torch.manual_seed(batch.seed)
-        params = [
-            SamplingParams(
-                temperature=batch.temperature,
-                max_tokens=batch.num_tokens,
-                ignore_eos=True,
-                extra_args=draft_options(batch.spec_tokens, batch.spec_method, prediction),
-            )
-            for prediction in batch.predictions or ("",) * len(batch.prompts)
-        ]
-        before, before_by_position = speculation_counts(self._llm), accepted_by_position(self._llm)
-        self._watch.clear()
-        cpu_start = time.process_time()
-        results = self._llm.generate(list(batch.prompts), params, use_tqdm=False)
-        cpu_seconds = time.process_time() - cpu_start
-        by_position = itertools.zip_longest(accepted_by_position(self._llm), before_by_position, fillvalue=0)
-        return Answer(
-            cpu_seconds,
-            [list(result.outputs[0].token_ids) for result in results],
-            [Step(**seen) for seen in self._watch.steps],
-            *_growth(before, speculation_counts(self._llm)),
-            [new - old for new, old in by_position],
-        )
-
     def load(self, job: LoadJob) -> LoadAnswer:
         """Runs a job of concurrent streams."""
         import torch
 
-        from vllm_spec_tools.inspection import SteppedEngine, speculation_counts
+        from vllm_spec_tools.inspection import SteppedEngine, StepWatch, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
         engine = SteppedEngine(self._llm, prompts, options)
+        if job.record_steps:
+            self._watch = self._watch or StepWatch(self._llm)
+            self._watch.clear()
+        # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []
         cpu_start = time.process_time()
         for phase in job.phases:
-            before = speculation_counts(self._llm)
             loop = ClosedLoop(engine, job.streams, phase)
             if not phase.is_pass:
                 loop.ramp_up(1 if answers else _WAKING_STEPS)
-                before = speculation_counts(self._llm)
+            before = speculation_counts(self._llm)
             progress = loop.run()
-            answers.append(PhaseAnswer(progress, *_growth(before, speculation_counts(self._llm))))
-        return LoadAnswer(time.process_time() - cpu_start, answers)
+            after = speculation_counts(self._llm)
+            drafts, tokens, accepted, *by_position = (
+                new - old for new, old in itertools.zip_longest(after, before, fillvalue=0)
+            )
+            answers.append(PhaseAnswer(progress, drafts, tokens, accepted, by_position))
+        cpu_seconds = time.process_time() - cpu_start
+        return LoadAnswer(
+            cpu_seconds, answers, [Step(**seen) for seen in self._watch.steps] if job.record_steps else []
+        )
 
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
@@ -258,10 +234,6 @@ class Session:
         [[output]] = _generate(self._llm, Job([request]))[0]
         found: dict[int, float] = output.logprobs[0]  # type: ignore[index]
         return found
-
-
-def _growth(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    return [new - old for old, new in zip(before, after, strict=True)]
 
 
 def _reasoning_parser(llm: Any) -> Any:

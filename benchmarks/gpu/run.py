@@ -28,7 +28,7 @@ from vllm_spec_tools.bench.curves import whole_steps
 from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
 from vllm_spec_tools.bench.load.sweep import Plan, figures
 from vllm_spec_tools.bench.load.workloads import BEGINNINGS, Sizes
-from vllm_spec_tools.bench.records import Batch, LoadAnswer, LoadJob, Step
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Phase, Request, Step
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
@@ -159,8 +159,10 @@ def _step_times(arm: EngineProcess, levels: Sequence[int]) -> list[dict[str, flo
     """Medians by requests and by tokens that the target computed, without prompts."""
     times: dict[tuple[int, int], list[Step]] = {}
     for level in levels:
-        prompts = tuple(BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
-        for step in whole_steps(arm.complete(Batch(prompts, 0.0, _CURVE_TOKENS, 0)).steps, level):
+        texts = (BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
+        requests = tuple(Request("easy", text, 0.0, _CURVE_TOKENS) for text in texts)
+        phase = Phase(requests, level * _CURVE_TOKENS, is_pass=True)
+        for step in whole_steps(arm.load(LoadJob(level, (phase,), 0, record_steps=True)).steps, level):
             times.setdefault((level, step.num_tokens), []).append(step)
     return [
         {

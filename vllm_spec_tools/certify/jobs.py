@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_tools.bench.records import Answer, Batch, LoadAnswer, LoadJob
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
 from vllm_spec_tools.engine_child import EngineChild
 
 Tokens = tuple[int, ...]
@@ -145,11 +145,6 @@ class EngineProcess(EngineChild):
         """Runs `job`."""
         result: Result = self.ask(("run", job))
         return result
-
-    def complete(self, batch: Batch) -> Answer:
-        """Completes texts in one batch."""
-        answer: Answer = self.ask(("complete", batch))
-        return answer
 
     def load(self, job: LoadJob) -> LoadAnswer:
         """Runs a job of concurrent streams."""

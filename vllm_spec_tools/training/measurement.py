@@ -86,12 +86,11 @@ def accuracy(ranks: torch.Tensor) -> list[list[float]]:
     return [(torch.bincount(line, minlength=NUM_RANKS)[:NUM_RANKS] / positions).tolist() for line in ranks]
 
 
-def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tuple[list[int], float]]:
+def likeliest_paths(ranks: torch.Tensor) -> list[tuple[list[int], float]]:
     """Probabilities that the first heads' right tokens have exactly these ranks, for the likeliest paths.
 
     Args:
         ranks: [num_heads, positions], heads only.
-        max_paths: maximum number of paths.
 
     Returns:
         Likeliest first, every prefix of a path before it.
@@ -103,7 +102,7 @@ def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tup
                 break
             counts[position[:depth]] += 1
     order = sorted(counts.items(), key=lambda item: (-item[1], len(item[0]), item[0]))
-    return [(list(path), count / ranks.shape[1]) for path, count in order[:max_paths]]
+    return [(list(path), count / ranks.shape[1]) for path, count in order[:MAX_PATHS]]
 
 
 def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.tools.planner.cases import answer, verified
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import Answer, Batch, LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
 from vllm_spec_tools.planner.candidates import NONE, SUFFIX, Setting, chain_engines
 from vllm_spec_tools.planner.measuring import (
     RECOMMENDED,
@@ -39,18 +39,17 @@ class FakeArms:
     def __init__(self, rates: dict[str, float] | None = None) -> None:
         self.rates = rates or {}
         self.asked: list[str] = []
-        self.batches: dict[str, list[Batch]] = defaultdict(list)
+        self.batches: dict[str, list[LoadJob]] = defaultdict(list)
         self.loops: dict[str, list[LoadJob]] = defaultdict(list)
 
     def of(self, name: str) -> Any:
         self.asked.append(name)
-        return SimpleNamespace(complete=partial(self.complete, name), load=partial(self.load, name))
-
-    def complete(self, name: str, batch: Batch) -> Answer:
-        self.batches[name].append(batch)
-        return answer(len(batch.prompts), batch.spec_tokens or 0, (0.5, 0.5), 0.01, 0.0)
+        return SimpleNamespace(load=partial(self.load, name))
 
     def load(self, name: str, job: LoadJob) -> LoadAnswer:
+        if job.record_steps:
+            self.batches[name].append(job)
+            return answer(job.streams, job.spec_tokens or 0, (0.5, 0.5), 0.01, 0.0)
         self.loops[name].append(job)
         count = job.phases[0].num_tokens
         progress = Progress([count / self.rates.get(name, 9.0)], [count], 10, [0.03, 0.05], [0.01], [0.5])
@@ -93,9 +92,10 @@ def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
     measure(engine, arms.of, PROMPTS, Sizes((1,), 2, 7), QUIET, lambda what: None)
     assert not arms.loops
     warm_ups, jobs = arms.batches[SUFFIX][:-4], arms.batches[SUFFIX][-4:]
-    assert [job.num_tokens for job in warm_ups] == [16, 16]
-    assert [(job.prompts, job.seed) for job in jobs] == [(("a",), 7), (("c",), 7), (("b",), 8), (("c",), 8)]
-    assert {job.num_tokens for job in jobs} == {65}
+    given = [(job.phases[0].requests, job.seed) for job in jobs]
+    assert [[one.num_tokens for one in job.phases[0].requests] for job in warm_ups] == [[16], [16]]
+    assert [(request.prompt, seed) for (request,), seed in given] == [("a", 7), ("c", 7), ("b", 8), ("c", 8)]
+    assert {request.num_tokens for (request,), _ in given} == {65}
 
 
 def test_the_final_run_does_the_same_with_both_in_turns() -> None:
