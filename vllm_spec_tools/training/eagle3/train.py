@@ -164,7 +164,7 @@ def train_head(
     check_max_length(options, backbone)
     data = new_config(backbone, options)
     config = read_layout(data, "config.json")
-    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)
+    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)  # type: ignore[arg-type]
     course = _Eagle3Course(options, backbone, data)
     train(course, options, backbone, out, console, restart, files)
     return course.figures
