@@ -15,7 +15,7 @@ from vllm_spec_tools.bench.load.workloads import (
     TITLES,
     WARM_PASSES,
 )
-from vllm_spec_tools.bench.noise_gate import disturbance_text
+from vllm_spec_tools.bench.noise_gate import disturbance_notes
 from vllm_spec_tools.report import (
     PERCENTILES,
     Chart,
@@ -40,7 +40,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
     Args:
         on_cpu: whether vLLM is its CPU build.
     """
-    problems, disturbed = list[str](), disturbance_text(results.others)
+    problems = []
     if results.rounds < rounds:
         problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
     if results.num_wrong:
@@ -56,7 +56,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         list(_conclusion(results)),
         list(_tables(results)),
         list(_charts(results, on_cpu)),
-        [*_notes(results, on_cpu), *([disturbed] if disturbed else [])],
+        [*_notes(results, on_cpu), *disturbance_notes(results.others)],
         problems,
         results.measurements,
         {
