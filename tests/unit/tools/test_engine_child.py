@@ -68,7 +68,7 @@ def test_an_engine_that_refuses_says_why_and_one_that_dies_shows_the_end_of_its_
     refusing = START + "def build(arguments):\n    raise ValueError('no weights')\nanswer_questions(build)\n"
     with child(refusing, tmp_path / "a") as engine, pytest.raises(StartError, match=r"^no weights$"):
         engine.facts()
-    words = r"^arm scripted did not start: no weights; the end of its log:\n.*Traceback"
+    words = r"(?s)^arm scripted did not start: no weights; the end of its log:\n.*Traceback"
     with child(refusing, tmp_path / "again") as engine, pytest.raises(EngineError, match=words):
         engine.wait()
     mistaken = START + (
