@@ -1,9 +1,12 @@
-"""Reads vLLM's own options from the command line."""
+"""Reads words of the command line: vLLM's own options, numbers, lists."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
+
+import typer
 
 from vllm_spec_plugin.schema.errors import UserError
 
@@ -40,22 +43,6 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
     return options
 
 
-def stock_config(option: str, text: str) -> dict[str, Any]:
-    """Reads vLLM's own speculative config from an option.
-
-    Raises:
-        UserError: it is no JSON object, or names no method or no number of tokens.
-    """
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{option}: is no JSON: {error}; allowed: as in {STOCK_EXAMPLE}") from None
-    tokens = given.get("num_speculative_tokens") if isinstance(given, dict) else None
-    if not (isinstance(given, dict) and isinstance(given.get("method"), str) and type(tokens) is int and tokens > 0):
-        raise UserError(f"{option}: has no method, or no num_speculative_tokens; allowed: as in {STOCK_EXAMPLE}")
-    return given
-
-
 def whole_numbers(option: str, text: str, most: int, least: int = 1) -> tuple[int, ...]:
     """The numbers of a list such as 1,2,4, once each.
 
@@ -80,11 +67,11 @@ def words(option: str, given: Sequence[str], allowed: Sequence[str]) -> tuple[st
     return tuple(dict.fromkeys(given))
 
 
-def speculative_json(option: str, text: str, example: str) -> dict[str, Any]:
+def speculative_json(option: str, text: str, example: str, *, needs_tokens: bool = False) -> dict[str, Any]:
     """Reads one of vLLM's speculative configs.
 
     Raises:
-        UserError: it is no JSON, or names no method.
+        UserError: it is no JSON, or names no method, or no number of tokens where it must.
     """
     try:
         given = json.loads(text)
@@ -92,4 +79,22 @@ def speculative_json(option: str, text: str, example: str) -> dict[str, Any]:
         raise UserError(f"{option}: is no JSON: {error}; allowed: as in {example}") from None
     if not isinstance(given, dict) or not isinstance(given.get("method"), str):
         raise UserError(f"{option}: has no method; allowed: as in {example}")
+    tokens = given.get("num_speculative_tokens")
+    if needs_tokens and not (type(tokens) is int and tokens > 0):
+        raise UserError(f"{option}: has no num_speculative_tokens; allowed: as in {example}")
     return given
+
+
+_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+
+def parse_count(text: str | int) -> int:
+    """Parses a number with an optional suffix k, M or B; a default is a number already.
+
+    Raises:
+        typer.BadParameter: it is no such number.
+    """
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)([kmb]?)", str(text), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"got {text!r}; allowed: a number, optionally with the suffix k, M or B, such as 200M")
+    return int(Decimal(match[1]) * _SCALES[match[2].upper()])

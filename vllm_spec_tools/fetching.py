@@ -51,12 +51,6 @@ SOURCES = {
 }
 
 
-def cached(name: str) -> Path:
-    """The folder of a fetched model, whether it is there or not."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "vllm-spec" / name
-
-
 def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda what: None) -> Path:
     """Returns a model's folder; fetches it the first time.
 
@@ -69,7 +63,8 @@ def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = la
         UserError: it cannot be downloaded, is not what it should be, or the disk is full.
         ModuleNotFoundError: gguf or accelerate is not installed.
     """
-    source, folder = SOURCES[name], folder or cached(name)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-spec"
+    source, folder = SOURCES[name], folder or cache / name
     if (folder / "config.json").is_file():
         return folder
     if folder.exists() and any(folder.iterdir()):

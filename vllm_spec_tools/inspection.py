@@ -7,21 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from vllm import LLM, SamplingParams
+from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
-
-__all__ = [
-    "LLM",
-    "SamplingParams",
-    "StepWatch",
-    "SteppedEngine",
-    "accepted_by_position",
-    "kv_bytes_of_token",
-    "live_runner",
-    "speculation_counts",
-]
 
 
 def live_runner(llm: Any) -> Any:
@@ -37,19 +26,15 @@ def _executor(llm: Any) -> Any:
     return llm.llm_engine.engine_core.engine_core.model_executor
 
 
-def speculation_counts(llm: Any) -> tuple[int, int, int]:
-    """Returns drafts, draft tokens and accepted tokens since the engine started; needs `disable_log_stats=False`."""
-    values = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
-    drafts, draft_tokens, accepted = (
-        int(values.get(f"vllm:spec_decode_num_{name}", 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")
-    )
-    return drafts, draft_tokens, accepted
+def speculation_counts(llm: Any) -> list[int]:
+    """Returns drafts, draft tokens and accepted tokens since the engine started, then accepted tokens by position.
 
-
-def accepted_by_position(llm: Any) -> list[int]:
-    """Returns accepted tokens per draft position since the engine started; empty if there are none."""
-    name = "vllm:spec_decode_num_accepted_tokens_per_pos"
-    return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
+    Needs `disable_log_stats=False`.
+    """
+    metrics = {metric.name.removeprefix("vllm:spec_decode_num_"): metric for metric in llm.get_metrics()}
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    by_position = getattr(metrics.get("accepted_tokens_per_pos"), "values", ())
+    return [*(int(metrics[name].value) if name in metrics else 0 for name in names), *by_position]
 
 
 def kv_bytes_of_token(llm: Any) -> int:

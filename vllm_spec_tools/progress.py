@@ -1,6 +1,7 @@
 """Progress of long runs: bars in a terminal, lines elsewhere."""
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# Between lines of `Stages` and of `Tasks` where there is no terminal.
+# Between lines of `Runs` and of `Tasks` where there is no terminal.
 _SECONDS, _TASK_SECONDS = 15.0, 60.0
 
 
@@ -64,53 +65,48 @@ class Tasks:
         self._progress.update(task, completed=total)
 
 
-@contextlib.contextmanager
-def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
-    """Yields a function of the number of runs done and the next run, shown in a bar or in lines."""
-    if console.is_terminal:
-        with Tasks(console) as tasks, tasks.task("", total) as advance:
-            yield advance
-        return
-    start = time.monotonic()
-    yield lambda num_done, what: _line(console, f"{num_done}/{total}, {_since(start)}: {what}")
-
-
-class Stages:
-    """Counts runs over all stages, and shows the current stage."""
+class Runs:
+    """Counts runs, and shows the current stage and run: all in a terminal, else stages and a run every 15 seconds."""
 
     def __init__(
-        self, say: Callable[[int, str], None], *, is_terminal: bool, clock: Callable[[], float] = time.monotonic
+        self, console: Console, total: int, bar: Callable[..., None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Begins with no run done.
 
         Args:
-            is_terminal: whether every run is shown; else stages, and a run every 15 seconds.
+            bar: takes the number of runs done, and a text, in a terminal.
             clock: seconds.
         """
-        self._show, self._is_terminal, self._clock = say, is_terminal, clock
-        self._stage, self._num_done, self._said = "", 0, clock()
+        self._console, self._total, self._bar, self._clock = console, total, bar, clock
+        self._stage, self._num_done, self._start, self._said = "", 0, clock(), -math.inf
 
     def begin(self, stage: str) -> None:
         """Begins a stage, in which engines may have to start first."""
-        self._stage = stage
-        self._say(stage)
+        self._stage, self._said = f"{stage}: ", -math.inf
+        self._show(stage)
 
     def on_run(self, what: str) -> None:
         """Begins a run."""
-        if self._is_terminal or self._clock() - self._said >= _SECONDS:
-            self._say(f"{self._stage}: {what}")
+        self._show(f"{self._stage}{what}")
         self._num_done += 1
 
-    def _say(self, text: str) -> None:
-        self._said = self._clock()
-        self._show(self._num_done, text)
+    def _show(self, text: str) -> None:
+        now = self._clock()
+        if self._console.is_terminal:
+            self._bar(self._num_done, text)
+        elif now - self._said >= _SECONDS:
+            self._said = now
+            _line(self._console, f"{self._num_done}/{self._total}, {_minutes(now - self._start)}: {text}")
 
 
 @contextlib.contextmanager
-def shown_stages(total: int, console: Console) -> Iterator[Stages]:
-    """Yields stages that are shown as `shown_progress` does."""
-    with shown_progress(total, console) as say:
-        yield Stages(say, is_terminal=console.is_terminal)
+def shown_runs(total: int, console: Console) -> Iterator[Runs]:
+    """Yields what runs are told to, for a bar in a terminal, or lines elsewhere."""
+    if not console.is_terminal:
+        yield Runs(console, total, lambda done, text: None)
+        return
+    with Tasks(console) as tasks, tasks.task("", total) as advance:
+        yield Runs(console, total, advance)
 
 
 @contextlib.contextmanager
@@ -120,16 +116,12 @@ def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
     with console.status(first) if console.is_terminal else contextlib.nullcontext() as status:
 
         def say(what: str) -> None:
-            text = f"{_since(start)} {what}"
+            text = f"{_minutes(time.monotonic() - start)} {what}"
             with lock:
                 status.update(escape(text)) if status else _line(console, text)
 
         say(first)
         yield say
-
-
-def _since(start: float) -> str:
-    return _minutes(time.monotonic() - start)
 
 
 def _minutes(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.schema.errors import UserError, show_reason
 
 _ALLOWED = (
     'allowed: JSON Lines or a JSON list, each "a text", {"prompt": "..."}, {"messages": [{"role": "user", "content": '
@@ -80,8 +80,7 @@ class GivenPrompt(BaseModel):
         try:
             text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # templates are programs
-            reason = str(error).strip().splitlines()[0]
-            problem = f"{self.where}: the model's chat template does not take these messages: {reason}"
+            problem = f"{self.where}: the model's chat template does not take these messages: {show_reason(error)}"
             raise UserError(f'{problem}; allowed: other messages, or the whole text as "prompt"') from None
         begin = tokenizer.bos_token
         # Templates write the first token themselves, and so do some tokenizers.
@@ -132,8 +131,7 @@ def load_tokenizer(model: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(model, local_files_only=Path(model).is_dir())
     except Exception as error:  # files from anywhere, and the library that reads them
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{model}: its tokenizer cannot be read: {reason}") from None
+        raise UserError(f"{model}: its tokenizer cannot be read: {show_reason(error)}") from None
 
 
 def _read(path: Path, workload: str) -> list[GivenPrompt]:
@@ -160,6 +158,15 @@ def _values(text: str, source: str) -> Iterator[tuple[str, Any]]:
     if whole is not None:
         yield source, whole
         return
+    yield from json_lines(text, source, _ALLOWED)
+
+
+def json_lines(text: str, source: str, allowed: str) -> Iterator[tuple[str, Any]]:
+    """Yields the value of each line of JSON Lines that is not empty, and where it is.
+
+    Raises:
+        UserError: a line is no JSON; the message ends with what is `allowed`.
+    """
     # Lines end where JSON Lines do: a text may hold other characters that end lines.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -167,7 +174,7 @@ def _values(text: str, source: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield where, json.loads(line)
             except ValueError as error:
-                raise UserError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
+                raise UserError(f"{where}: no JSON: {error}; {allowed}") from None
 
 
 def _prompt(value: Any, where: str, workload: str) -> GivenPrompt:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import signal
@@ -296,7 +295,7 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
     options, extra = parser.parse_known_args(arguments)
-    if options.config is not None and not Path(options.config).is_file() and not _is_json(options.config):
+    if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
     try:
         from vllm_spec_tools.bench.engine_args import model_source
@@ -309,14 +308,6 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
         parser.exit(2, f"error: {error}\n")
     print(" ".join(command), flush=True)
     os.execve(command[0], command, environment)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

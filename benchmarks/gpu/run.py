@@ -23,13 +23,13 @@ import typer
 
 from benchmarks.gpu.engines import all_started
 from vllm_spec_plugin.compat.engine_args import device_memory
-from vllm_spec_tools.bench.arm import Arm
-from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
+from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.curves import whole_steps
 from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
 from vllm_spec_tools.bench.load.sweep import Plan, figures
 from vllm_spec_tools.bench.load.workloads import BEGINNINGS, Sizes
-from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Step
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Phase, Request, Step
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import runs_on_cpu
@@ -83,22 +83,22 @@ ARMS = {
 }
 
 
-def _arguments(arm: GpuArm, models: Path, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    word = arm.word.replace("{draft}", str(models / "draft")).replace("{eagle3}", str(models / "eagle3"))
+def _arguments(given: GpuArm, models: Path, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    word = given.word.replace("{draft}", str(models / "draft")).replace("{eagle3}", str(models / "eagle3"))
     folder.mkdir()
-    choice = choose_arms([word])[-1]
-    plan = plan_arms([choice], base_of(None, str(models / "draft")), folder)[choice.name].plan
-    return engine_arguments(plan, str(models / "target"), 0, enforce_eager=False, options=options)
+    [*_, arm] = plan_arms([word], base_of(None, str(models / "draft")), folder).values()
+    return engine_arguments(arm.plan, str(models / "target"), 0, enforce_eager=False, options=options)
 
 
-def _begun(names: Sequence[str], models: Path, folder: Path, options: dict[str, Any]) -> dict[str, Arm]:
+def _begun(names: Sequence[str], models: Path, folder: Path, options: dict[str, Any]) -> dict[str, EngineProcess]:
     """Begins to start the engines of arms."""
     environment = arm_environment(str(models / "target"), options)
     arms = {}
     for name in names:
         own = folder / str(len(list(folder.iterdir())))
         arguments = _arguments(ARMS[name], models, own, options)
-        arms[name] = Arm(name, arguments, environment | ARMS[name].environment, own / "log")
+        own_environment = environment | ARMS[name].environment
+        arms[name] = EngineProcess(arguments, own / "log", own_environment, name=f"arm {name}")
     return arms
 
 
@@ -155,12 +155,14 @@ def run(models: Path, out: Path, names: Sequence[str], plan: Plan, kv_bytes: int
                         write(arm=name, steps=_step_times(arm, sorted({level for _, level in plan.cells})))
 
 
-def _step_times(arm: Arm, levels: Sequence[int]) -> list[dict[str, float]]:
+def _step_times(arm: EngineProcess, levels: Sequence[int]) -> list[dict[str, float]]:
     """Medians by requests and by tokens that the target computed, without prompts."""
     times: dict[tuple[int, int], list[Step]] = {}
     for level in levels:
-        prompts = tuple(BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
-        for step in whole_steps(arm.run(Job(prompts, 0.0, _CURVE_TOKENS, 0)).steps, level):
+        texts = (BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
+        requests = tuple(Request("easy", text, 0.0, _CURVE_TOKENS) for text in texts)
+        phase = Phase(requests, level * _CURVE_TOKENS, is_pass=True)
+        for step in whole_steps(arm.load(LoadJob(level, (phase,), 0, record_steps=True)).steps, level):
             times.setdefault((level, step.num_tokens), []).append(step)
     return [
         {
@@ -175,7 +177,12 @@ def _step_times(arm: Arm, levels: Sequence[int]) -> list[dict[str, float]]:
 
 
 def _run_cell(
-    arm: Arm, name: str, cell: tuple[str, int], plan: Plan, references: dict[tuple[str, int], LoadAnswer], write: Any
+    arm: EngineProcess,
+    name: str,
+    cell: tuple[str, int],
+    plan: Plan,
+    references: dict[tuple[str, int], LoadAnswer],
+    write: Any,
 ) -> None:
     for number in range(-1, plan.rounds):
         job = plan.job(cell, max(number, 0), is_warm_up=number < 0)

@@ -1,11 +1,12 @@
 """Arms of a benchmark: what `--arm` may say, their names for people, and which of them share an engine."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from rich.console import Console
@@ -16,8 +17,8 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_options import speculative_json, whole_numbers
 from vllm_spec_tools.memory import check_memory, need_of
 from vllm_spec_tools.serving import runs_on_cpu
@@ -33,22 +34,6 @@ ALLOWED = (
     f"none, optimal, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
     "vllm:JSON (the same drafter, with draft lengths of the plugin's), a plugin.yaml, or off:plugin.yaml"
 )
-
-
-class Choice(NamedTuple):
-    """An arm as given on the command line.
-
-    Attributes:
-        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "native": the same drafter
-            with method vllm; "file": a plugin.yaml; "off": the same with drafts off in every request.
-        tokens: K of "fixed", where 0 is the plugin with drafts off.
-        detail: JSON of "stock" and "native", path of "file" and "off".
-    """
-
-    name: str
-    kind: Literal["none", "optimal", "fixed", "stock", "native", "file", "off"]
-    tokens: int = 0
-    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,65 +87,88 @@ def base_of(proposer: Path | None, draft: str | None) -> Base:
     return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", draft)
 
 
-def choose_arms(given: Sequence[str]) -> tuple[Choice, ...]:
-    """Returns the arms that words stand for, once each, in order; `none` comes first, whether it is named or not.
+def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, PlannedArm]:
+    """Returns the arms that words stand for, by name, in order; `none` comes first, whether it is named or not.
+
+    Args:
+        folder: for the files of arms that have none.
 
     Raises:
         UserError: a word says nothing.
-    """
-    return tuple(dict.fromkeys(choice for word in ("none", *given) for choice in _choices(word)))
-
-
-def plan_arms(choices: Sequence[Choice], base: Base, folder: Path) -> dict[str, PlannedArm]:
-    """Returns the arms by name, in order.
-
-    Raises:
-        ConfigError: a plugin.yaml is not there, has a mistake, or goes with none of the draft lengths.
+        ConfigError: a plugin.yaml has a mistake, or goes with none of the draft lengths.
     """
 
-    def written(policy: str, tokens: int) -> ArmPlan:
-        sections = base.config.model_dump(mode="json") | {"draft_length": {"policy": policy, "tokens": tokens}}
-        parse_config(sections, f"{base.source} with draft_length {policy}, {tokens} tokens")
-        path = folder / f"{policy}-{tokens}.yaml"
+    def written(name: str, sections: dict[str, Any], source: str) -> ArmPlan:
+        parse_config(sections, source)
+        path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(sections), encoding="utf-8")
         return plan_file(path)
 
-    longest = max((choice.tokens for choice in choices if choice.kind == "fixed"), default=0)
+    def with_length(policy: str, tokens: int) -> ArmPlan:
+        sections = base.config.model_dump(mode="json") | {"draft_length": {"policy": policy, "tokens": tokens}}
+        return written(f"{policy}-{tokens}", sections, f"{base.source} with draft_length {policy}, {tokens} tokens")
+
+    lengths = {
+        word: whole_numbers(f"--arm {word}", word.removeprefix("fixed:"), MAX_TOKENS, 0)
+        for word in words
+        if word.startswith("fixed:")
+    }
+    longest = max((tokens for found in lengths.values() for tokens in found), default=0)
     # Requests with `spec_tokens` are drafted for as by an engine of that K.
     is_shared = base.config.text_scope is None and not base.config.drafts_trees
 
-    def completed(given: dict[str, Any]) -> dict[str, Any]:
-        kind = STOCK_METHODS.get(given["method"])
-        return ((kind.vllm_settings(base.weights(given["method"])) if kind else None) or {}) | given
+    def fixed(tokens: int) -> PlannedArm:
+        if tokens == 0 or is_shared:
+            plan = with_length("fixed", longest or base.config.draft_length.tokens)
+            return PlannedArm(plan, tokens, is_fixed=tokens > 0)
+        return PlannedArm(with_length("fixed", tokens), is_fixed=True)
 
-    def planned(choice: Choice) -> PlannedArm:
-        tokens = choice.tokens
-        match choice.kind:
-            case "none":
-                return PlannedArm(ArmPlan(None))
-            case "optimal":
-                return PlannedArm(written("optimal", _OPTIMAL_TOKENS))
-            case "fixed" if tokens == 0 or is_shared:
-                plan = written("fixed", longest or base.config.draft_length.tokens)
-                return PlannedArm(plan, tokens, is_fixed=tokens > 0)
-            case "fixed":
-                return PlannedArm(written("fixed", tokens), is_fixed=True)
-            case "stock":
-                return PlannedArm(ArmPlan(completed(json.loads(choice.detail))))
-            case "native":
-                given = completed(json.loads(choice.detail))
-                tokens = given.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
-                sections = {
-                    "proposer": {"method": NATIVE, "config": given},
-                    "draft_length": {"policy": "optimal", "tokens": tokens},
-                }
-                path = folder / f"native-{len(list(folder.iterdir()))}.yaml"
-                path.write_text(yaml.safe_dump(sections), encoding="utf-8")
-                return PlannedArm(plan_file(path))
-            case "file" | "off":
-                return PlannedArm(plan_file(Path(choice.detail)), 0 if choice.kind == "off" else None)
+    def by_vllm(word: str, text: str, *, is_native: bool = False) -> dict[str, PlannedArm]:
+        """The arm of vLLM's own speculation, or of its drafter only, named after its settings."""
+        given = speculative_json(f"--arm {word}", text, _EXAMPLE)
+        method = given["method"]
+        rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
+        parts = [f"K = {given.get('num_speculative_tokens', '?')}"]
+        parts += [f"{_SHORT.get(key, key)} = {value}" for key, value in rest.items()]
+        kind = STOCK_METHODS.get(method)
+        settings = ((kind.vllm_settings(base.weights(method)) if kind else None) or {}) | given
+        if not is_native:
+            return {f"vLLM's {method}, {', '.join(parts)}": PlannedArm(ArmPlan(settings))}
+        tokens = settings.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
+        sections = {
+            "proposer": {"method": NATIVE, "config": settings},
+            "draft_length": {"policy": "optimal", "tokens": tokens},
+        }
+        plan = written(f"native-{len(list(folder.iterdir()))}", sections, f"--arm {word}")
+        return {f"{method} of vLLM's, optimal, {', '.join(parts)}": PlannedArm(plan)}
 
-    return {choice.name: planned(choice) for choice in choices}
+    def planned(word: str) -> dict[str, PlannedArm]:
+        kind, colon, rest = word.partition(":")
+        if word == OPTIMAL:
+            return {OPTIMAL: PlannedArm(with_length("optimal", _OPTIMAL_TOKENS))}
+        if word in lengths:
+            return {f"fixed K = {tokens}": fixed(tokens) for tokens in lengths[word]}
+        if kind in ("stock", "vllm") and rest.lstrip().startswith("{"):
+            return by_vllm(word, rest, is_native=kind == "vllm")
+        if kind == "stock" and colon:
+            method, colon, counts = rest.partition(":")
+            if method not in STOCK_METHODS:
+                raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
+            numbers = whole_numbers(f"--arm {word}", counts, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,)
+            settings = ({"method": method, "num_speculative_tokens": tokens} for tokens in numbers)
+            return {name: arm for one in settings for name, arm in by_vllm(word, json.dumps(one)).items()}
+        if kind == "off" and colon:
+            if not Path(rest).is_file():
+                raise UserError(f"--arm {word}: there is no file {rest!r}; allowed: off:FILE, a plugin.yaml")
+            return {f"{rest}, off": PlannedArm(plan_file(Path(rest)), 0)}
+        if Path(word).is_file():
+            return {word: PlannedArm(plan_file(Path(word)))}
+        raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")
+
+    arms = {NONE: PlannedArm(ArmPlan(None))}
+    for word in words:
+        arms |= planned(word) if word != "none" else {}
+    return arms
 
 
 def engines(plans: Mapping[str, ArmPlan]) -> dict[str, list[str]]:
@@ -169,47 +177,6 @@ def engines(plans: Mapping[str, ArmPlan]) -> dict[str, list[str]]:
     for name, plan in plans.items():
         groups.setdefault(repr(plan), []).append(name)
     return {", ".join(names): names for names in groups.values()}
-
-
-def _choices(word: str) -> Iterator[Choice]:
-    kind, colon, rest = word.partition(":")
-    if word == "none":
-        yield Choice(NONE, "none")
-    elif word == OPTIMAL:
-        yield Choice(OPTIMAL, "optimal")
-    elif kind == "fixed" and colon:
-        for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, 0):
-            yield Choice(f"fixed K = {tokens}", "fixed", tokens)
-    elif kind in ("stock", "vllm") and rest.lstrip().startswith("{"):
-        yield _stock(word, rest, is_native=kind == "vllm")
-    elif kind == "stock" and colon:
-        method, colon, lengths = rest.partition(":")
-        if method not in STOCK_METHODS:
-            raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
-        for tokens in whole_numbers(f"--arm {word}", lengths, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,):
-            yield _stock(word, json.dumps({"method": method, "num_speculative_tokens": tokens}))
-    elif kind == "off" and colon:
-        if not Path(rest).is_file():
-            raise UserError(f"--arm {word}: there is no file {rest!r}; allowed: off:FILE, a plugin.yaml")
-        yield Choice(f"{rest}, off", "off", detail=rest)
-    elif Path(word).is_file():
-        yield Choice(word, "file", detail=word)
-    else:
-        raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")
-
-
-def _stock(word: str, text: str, *, is_native: bool = False) -> Choice:
-    """Returns the arm of vLLM's own speculation, or of its drafter only, with settings in JSON, named after them.
-
-    Raises:
-        UserError: it is no JSON, or names no method.
-    """
-    given = speculative_json(f"--arm {word}", text, _EXAMPLE)
-    rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
-    parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]
-    if is_native:
-        return Choice(f"{given['method']} of vLLM's, optimal, {', '.join(parts)}", "native", detail=text)
-    return Choice(f"vLLM's {given['method']}, {', '.join(parts)}", "stock", detail=text)
 
 
 class Engines:
@@ -231,6 +198,7 @@ class Engines:
         """Starts none yet.
 
         Args:
+            arguments: of the engine of a plan, see `engine_arguments`.
             one_at_a_time: whether each arm has an engine of its own; else arms of equal plans share one.
         """
         self.facts: dict[str, dict[str, Any]] = {}
@@ -238,14 +206,14 @@ class Engines:
         self._one_at_a_time, self._num_started = one_at_a_time, 0
         self._turn: tuple[str, int | None] = "", None
         self._arms: dict[str, tuple[str, list[str], ArmPlan]] = {}
-        self._running: dict[str, tuple[Arm, contextlib.ExitStack]] = {}
+        self._running: dict[str, EngineProcess] = {}
 
     def add(self, plans: Mapping[str, ArmPlan]) -> None:
         """Adds arms, by name."""
         for name, members in ({arm: [arm] for arm in plans} if self._one_at_a_time else engines(plans)).items():
             self._arms |= {arm: (name, members, plans[arm]) for arm in members}
 
-    def of(self, arm: str, number: int | None = None) -> Arm:
+    def of(self, arm: str, number: int | None = None) -> EngineProcess:
         """Returns an arm's engine; one at a time, one that has started for this round.
 
         Args:
@@ -261,17 +229,39 @@ class Engines:
         if name not in self._running:
             self._say(f"the engine of {name} starts (about a minute)")
             self._num_started += 1
-            folder, stack = self._folder / f"engine{self._num_started}", contextlib.ExitStack()
-            engine = stack.enter_context(Arm(name, self._arguments(plan), self._environment, folder))
-            self._running[name] = engine, stack
+            folder = self._folder / f"engine{self._num_started}"
+            engine = EngineProcess(self._arguments(plan), folder, self._environment, name=f"arm {name}")
+            self._running[name] = engine
+            engine.wait()
             self.facts |= dict.fromkeys(members, engine.facts())
-        return self._running[name][0]
+        return self._running[name]
 
     def close(self, *arms: str) -> None:
         """Ends the engines of arms, or all engines."""
         for name in [self._arms[arm][0] for arm in arms] or list(self._running):
             if name in self._running:
-                self._running.pop(name)[1].close()
+                self._running.pop(name).stop()
+
+
+def memory_share(
+    plans: Mapping[str, ArmPlan],
+    target: str,
+    options: Mapping[str, Any],
+    *,
+    one_at_a_time: bool,
+    fewer: str = "fewer --arm",
+) -> float | None:
+    """Returns the share of each device's memory for each engine, see `check_memory`.
+
+    Raises:
+        UserError: the engines do not fit.
+    """
+    own = engine_arguments(ArmPlan(None), target, 0, False, options=options)
+    needs = {
+        name: need_of(target, plans[members[0]].draft_models, own, runs_on_cpu())
+        for name, members in engines(plans).items()
+    }
+    return check_memory(needs, options, device_memory(), one_at_a_time=one_at_a_time, fewer=fewer)
 
 
 @contextlib.contextmanager
@@ -282,7 +272,7 @@ def running_engines(
     enforce_eager: bool,
     folder: Path,
     console: Console,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any],
     *,
     one_at_a_time: bool = False,
 ) -> Iterator[Engines]:
@@ -295,20 +285,15 @@ def running_engines(
         UserError: they do not fit into memory, or one did not start.
     """
     plans = {name: arm.plan for name, arm in arms.items()}
-    own = engine_arguments(next(iter(plans.values())), target, seed, enforce_eager, options=options)
-    needs = {
-        name: need_of(target, plans[members[0]].draft_models, own, runs_on_cpu())
-        for name, members in engines(plans).items()
-    }
-    share = check_memory(needs, options or {}, device_memory(), one_at_a_time=one_at_a_time)
-
-    def arguments(plan: ArmPlan) -> dict[str, Any]:
-        return engine_arguments(plan, target, seed, enforce_eager, share, options)
+    share = memory_share(plans, target, options, one_at_a_time=one_at_a_time)
 
     def say(text: str) -> None:
         if not one_at_a_time:
             console.print(text, soft_wrap=True, highlight=False, markup=False)
 
+    arguments = functools.partial(
+        engine_arguments, target=target, seed=seed, enforce_eager=enforce_eager, memory=share, options=options
+    )
     started = Engines(arguments, arm_environment(target, options), folder, say, one_at_a_time=one_at_a_time)
     with contextlib.closing(started):
         started.add(plans)

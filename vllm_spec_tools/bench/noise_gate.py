@@ -86,14 +86,9 @@ class NoiseGate:
         return max(busy - busy_before - own_seconds, 0.0) / seconds
 
 
-def disturbance(others: Sequence[float]) -> tuple[float, float] | None:
-    """Of cores that other processes used while the runs that count ran: the median and the most; None is not known."""
-    return (statistics.median(others), max(others)) if others else None
-
-
-def disturbance_text(others: Sequence[float]) -> str | None:
-    """That as a sentence."""
-    found = disturbance(others)
-    if found is None:
-        return None
-    return f"Other processes used {found[0]:.2f} cores meanwhile (median of the runs; {found[1]:.2f} at most)."
+def disturbance_notes(others: Sequence[float]) -> list[str]:
+    """Says how many cores other processes used while the runs that count ran; nothing where that is not known."""
+    if not others:
+        return []
+    median, most = statistics.median(others), max(others)
+    return [f"Other processes used {median:.2f} cores meanwhile (median of the runs; {most:.2f} at most)."]

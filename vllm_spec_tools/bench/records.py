@@ -24,45 +24,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Texts to complete in one batch.
-
-    Attributes:
-        num_tokens: that each gets, whatever it says.
-        spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
-        spec_method: the only proposer that may draft; None is any of the engine's.
-        predictions: of each output, empty for none; none has one if there are none here.
-    """
-
-    prompts: tuple[str, ...]
-    temperature: float
-    num_tokens: int
-    seed: int
-    spec_tokens: int | None = None
-    spec_method: str | None = None
-    predictions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Result of a job.
-
-    Attributes:
-        accepted_by_position: number of accepted draft tokens by position, in trees by level.
-    """
-
-    seconds: float
-    cpu_seconds: float
-    prompt_token_ids: list[list[int]]
-    token_ids: list[list[int]]
-    steps: list[Step]
-    num_drafts: int
-    num_draft_tokens: int
-    num_accepted_tokens: int
-    accepted_by_position: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Request:
     """A text to complete.
 
@@ -104,6 +65,7 @@ class LoadJob:
         streams: requests in flight at any time.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
+        record_steps: whether to record what each step took, which costs time on some devices.
     """
 
     streams: int
@@ -111,6 +73,7 @@ class LoadJob:
     seed: int
     spec_tokens: int | None = None
     spec_method: str | None = None
+    record_steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,12 +119,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class PhaseAnswer:
-    """Result of a phase."""
+    """Result of a phase.
+
+    Attributes:
+        accepted_by_position: number of accepted draft tokens by position, in trees by level.
+    """
 
     progress: Progress
     num_drafts: int
     num_draft_tokens: int
     num_accepted_tokens: int
+    accepted_by_position: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -170,10 +138,12 @@ class LoadAnswer:
 
     Attributes:
         cpu_seconds: that the arm's process used, all its threads together, for prompts as well.
+        steps: of all phases, if the job asks for them.
     """
 
     cpu_seconds: float
     phases: list[PhaseAnswer]
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float:

@@ -1,4 +1,4 @@
-"""Messages between `engines.py` and an engine in a process of its own."""
+"""Engines in processes of their own, and the jobs that they run."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
 from vllm_spec_tools.engine_child import EngineChild
 
 Tokens = tuple[int, ...]
@@ -117,7 +118,10 @@ class RunsJobs(Protocol):
 
 
 class EngineProcess(EngineChild):
-    """An engine in a process of its own."""
+    """An engine in a process of its own.
+
+    Every method that asks the engine raises `EngineError` if the engine ended, or took too long.
+    """
 
     def __init__(
         self,
@@ -126,20 +130,28 @@ class EngineProcess(EngineChild):
         environment: Mapping[str, str],
         timeout: float = 3600.0,
         python: Sequence[str] = (sys.executable,),
+        name: str = "the engine",
     ) -> None:
         """Starts the process; the engine is ready some time later.
 
         Args:
+            arguments: see `engine_process.py`.
             timeout: seconds that a job may take, the engine's start included.
         """
-        command = [*python, "-m", "vllm_spec_tools.certify.engine_process"]
-        super().__init__("the engine", command, arguments, folder, environment, timeout)
+        command = [*python, "-m", "vllm_spec_tools.engine_process"]
+        super().__init__(name, command, arguments, folder, environment, timeout)
 
     def run(self, job: Job) -> Result:
-        """Runs `job`.
-
-        Raises:
-            EngineError: the engine ended, or took too long.
-        """
-        result: Result = self.ask(job)
+        """Runs `job`."""
+        result: Result = self.ask(("run", job))
         return result
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        """Runs a job of concurrent streams."""
+        answer: LoadAnswer = self.ask(("load", job))
+        return answer
+
+    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
+        found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids)))
+        return found

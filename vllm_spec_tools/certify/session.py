@@ -14,7 +14,7 @@ import yaml
 
 from vllm_spec_plugin.config import PluginConfig, load_config
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.engine_args import arm_environment
+from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
 from vllm_spec_tools.certify.baseline import Say, Sizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
 from vllm_spec_tools.certify.jobs import EngineProcess
@@ -205,21 +205,17 @@ class _Engines:
 
     def _arguments(self, lane: list[int]) -> dict[str, Any]:
         plan = self._plan
-        arguments: dict[str, Any] = {
-            "model": plan.model,
+        options: dict[str, Any] = {
             "max_model_len": min(plan.context or _LONGEST, _LONGEST),
-            "enforce_eager": plan.enforce_eager,
-            "seed": 0,
-            "disable_log_stats": False,
             "enable_prefix_caching": True,
             # Else a model may write blanks for as long as it may write.
             "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         }
         if runs_on_cpu():
-            arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.4, "block_size": 32}
+            options |= {"gpu_memory_utilization": 0.4, "block_size": 32}
             if len(self.lanes) > 1:
-                arguments["cores"] = lane
-        return arguments | dict(plan.options)
+                options["cores"] = lane
+        return engine_arguments(ArmPlan(None), plan.model, 0, plan.enforce_eager, options=options | dict(plan.options))
 
     def _environment(self, lane: list[int]) -> dict[str, str]:
         environment = arm_environment(self._plan.model, self._plan.options)

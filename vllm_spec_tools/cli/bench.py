@@ -73,7 +73,7 @@ def bench(
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_tools.bench.arms import base_of, choose_arms, describe, plan_arms, running_engines
+    from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.report import report_of
     from vllm_spec_tools.bench.load.sweep import Plan, run_sweep
@@ -81,7 +81,7 @@ def bench(
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
     from vllm_spec_tools.engine_options import engine_options, whole_numbers, words
-    from vllm_spec_tools.progress import shown_progress
+    from vllm_spec_tools.progress import shown_runs
     from vllm_spec_tools.prompts import read_prompts, render_all
     from vllm_spec_tools.report.provenance import provenance
 
@@ -98,22 +98,21 @@ def bench(
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
     plan = Plan(cells, texts, sizes, rounds, seed, own_requests)
-    choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
     origin = provenance(sys.argv[1:], seed, texts, {"target": source, "draft": base.weights("draft_model")}) | {
         "sizes": asdict(sizes)
     }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        arms = plan_arms(choices, base, folder)
+        arms = plan_arms(arm or _ARMS, base, folder)
         with (
             running_engines(
                 arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time
             ) as engines,
-            shown_progress(num_runs(len(arms), len(cells), rounds, one_at_a_time=one_at_a_time), errors) as on_run,
+            shown_runs(1 + num_runs(len(arms), len(cells), rounds, one_at_a_time=one_at_a_time), errors) as runs,
         ):
             gate = NoiseGate(noise_budget_s)
-            results = run_sweep(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time)
+            results = run_sweep(arms, engines, plan, gate, runs.on_run, one_at_a_time=one_at_a_time)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds)
     write_or_fail(report, files)

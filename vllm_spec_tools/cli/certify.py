@@ -67,7 +67,7 @@ def certify(
     from vllm_spec_tools.certify.session import Certification
     from vllm_spec_tools.certify.session import certify as run
     from vllm_spec_tools.cli.errors import new_console
-    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, stock_config
+    from vllm_spec_tools.engine_options import SET_BY_COMMAND, STOCK_EXAMPLE, engine_options, speculative_json
     from vllm_spec_tools.memory import context_of
     from vllm_spec_tools.progress import shown_engines
     from vllm_spec_tools.prompts import read_texts
@@ -78,7 +78,7 @@ def certify(
     # Mistakes in the file are reported before a model is looked for.
     subject: Path | str = config.strip() if config.lstrip().startswith("{") else Path(config)
     if isinstance(subject, str):
-        stock_config("--config", subject)
+        speculative_json("--config", subject, STOCK_EXAMPLE, needs_tokens=True)
     else:
         load_config(subject)
     own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}

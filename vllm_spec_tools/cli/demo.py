@@ -102,7 +102,8 @@ def demo(
             config.write_text(example("draft_model" if source is None else "suffix"), encoding="utf-8")
         load_config(config)
         if source is None:
-            source = _widened(folder / "target-100M")
+            source = str(folder / "target-100M")
+            widen(model_path("target"), Path(source), _PARAMETERS)
         pairs = _measure(source, config.absolute(), prompts, chat, rounds, max_tokens, timeout, quick, console)
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
@@ -134,12 +135,6 @@ def _has_chat_template(folder: Path) -> bool:
     return (folder / "chat_template.jinja").is_file() or (
         config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))
     )
-
-
-def _widened(folder: Path) -> str:
-    target = model_path("target")
-    widen(target, folder, parameters=_PARAMETERS)
-    return str(folder)
 
 
 def _measure(

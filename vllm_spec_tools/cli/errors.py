@@ -72,11 +72,11 @@ def needs_extra(module: str) -> NoReturn:
     fail(f"this command needs {module}; install it: pip install 'vllm-spec-tools[{EXTRAS[module]}]'", 2)
 
 
-def new_console(*, stderr: bool = False, width: int | None = None) -> "Console":
+def new_console(*, stderr: bool = False) -> "Console":
     """Creates a console that prints `:name:` unchanged; `rich.markup.escape` does not prevent emoji."""
     from rich.console import Console
 
-    return Console(stderr=stderr, width=width, emoji=False)
+    return Console(stderr=stderr, emoji=False)
 
 
 def write_or_fail(report: "Report", files: "Files") -> None:

@@ -1,10 +1,8 @@
 """Options that several commands share."""
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -87,6 +85,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(groups[one.name], include_extras=True)
         for option in fields(groups[one.name]):
             default = inspect.Parameter.empty if option.default is MISSING else option.default
+            if option.default_factory is not MISSING:
+                default = option.default_factory()
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(option.name, kind, default=default, annotation=hints[option.name]))
 
@@ -103,18 +103,3 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     with_groups.__doc__, with_groups.__name__ = command.__doc__, command.__name__
     with_groups.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_groups
-
-
-_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
-
-
-def parse_count(text: str) -> int:
-    """Parses a number with an optional suffix k, M or B.
-
-    Raises:
-        typer.BadParameter: it is no such number.
-    """
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)([kmb]?)", text, re.ASCII | re.IGNORECASE)
-    if match is None:
-        raise typer.BadParameter(f"got {text!r}; allowed: a number, optionally with the suffix k, M or B, such as 200M")
-    return int(Decimal(match[1]) * _SCALES[match[2].upper()])

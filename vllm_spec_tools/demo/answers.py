@@ -1,11 +1,9 @@
 """Asks a server, and notes when each piece of its answer came."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from openai import OpenAI
+from typing import Any, NamedTuple
 
 # Code like the bundled target's training data.
 PROMPTS = (
@@ -73,45 +71,29 @@ class Answer:
 
 
 def ask(
-    client: OpenAI, model: str, prompt: str, max_tokens: int, *, chat: bool = False, drafts_off: bool = False
+    client: Any, model: str, prompt: str, max_tokens: int, *, chat: bool = False, drafts_off: bool = False
 ) -> Answer:
     """Completes a prompt greedily, or answers it as a `chat`; `drafts_off` is for servers with the plugin.
+
+    Args:
+        client: an `OpenAI`.
 
     Raises:
         OpenAIError: the request failed.
     """
-    pieces = []
     # Counts tokens in each piece: a step with accepted drafts sends several at once.
     extra: dict[str, object] = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     if drafts_off:
         extra["vllm_xargs"] = {"spec": "off"}
+    options = {"model": model, "max_tokens": max_tokens, "temperature": 0, "stream": True, "extra_body": extra}
+    pieces = []
     start = time.perf_counter()
-    for text, tokens in (_chat if chat else _complete)(client, model, prompt, max_tokens, extra):
+    if chat:
+        chunks = client.chat.completions.create(messages=[{"role": "user", "content": prompt}], **options)
+    else:
+        chunks = client.completions.create(prompt=prompt, **options)
+    for chunk in chunks:
+        text = "".join((choice.delta.content or "") if chat else choice.text for choice in chunk.choices)
+        tokens = chunk.usage.completion_tokens if chunk.usage else 0
         pieces.append(Piece(time.perf_counter() - start, text, tokens))
     return Answer(pieces, time.perf_counter() - start)
-
-
-def _complete(
-    client: OpenAI, model: str, prompt: str, max_tokens: int, extra: dict[str, object]
-) -> Iterator[tuple[str, int]]:
-    """Yields texts, and numbers of output tokens so far."""
-    for chunk in client.completions.create(
-        model=model, prompt=prompt, max_tokens=max_tokens, temperature=0, stream=True, extra_body=extra
-    ):
-        text = "".join(choice.text for choice in chunk.choices)
-        yield text, chunk.usage.completion_tokens if chunk.usage else 0
-
-
-def _chat(
-    client: OpenAI, model: str, prompt: str, max_tokens: int, extra: dict[str, object]
-) -> Iterator[tuple[str, int]]:
-    for chunk in client.chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": prompt}],
-        max_tokens=max_tokens,
-        temperature=0,
-        stream=True,
-        extra_body=extra,
-    ):
-        text = "".join(choice.delta.content or "" for choice in chunk.choices)
-        yield text, chunk.usage.completion_tokens if chunk.usage else 0

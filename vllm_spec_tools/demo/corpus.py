@@ -27,11 +27,8 @@ class Corpus:
     held_out_names: tuple[str, ...]
 
 
-def load_corpus(root: Path | None = None) -> Corpus:
+def load_corpus() -> Corpus:
     """Reads the standard library's sources.
-
-    Args:
-        root: folder to read; the running interpreter's standard library by default.
 
     Returns:
         The texts. A file is held out when the hash of its relative path says so, so that the
@@ -40,7 +37,7 @@ def load_corpus(root: Path | None = None) -> Corpus:
     Raises:
         FileNotFoundError: there are no Python sources there (some distributions strip them).
     """
-    root = root or Path(sysconfig.get_path("stdlib"))
+    root = Path(sysconfig.get_path("stdlib"))
     train, held_out, names = [], [], []
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)

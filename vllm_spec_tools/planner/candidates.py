@@ -12,7 +12,7 @@ from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
-from vllm_spec_tools.bench.records import Answer
+from vllm_spec_tools.bench.records import LoadAnswer
 
 SUFFIX, PREDICTION, DRAFT_MODEL = method_of(SuffixConfig), method_of(PredictionConfig), method_of(DraftModelConfig)
 MEDUSA, EAGLE3 = method_of(MedusaConfig), method_of(Eagle3Config)
@@ -162,7 +162,7 @@ class Sample:
     setting: Setting
     workload: str
     concurrency: int
-    answer: Answer
+    answer: LoadAnswer
     others: float | None = None
 
 

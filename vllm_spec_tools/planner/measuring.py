@@ -3,21 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from vllm_spec_tools.bench import rounds
-from vllm_spec_tools.bench.arm import Arm
-from vllm_spec_tools.bench.load.sweep import LATENCIES
+from vllm_spec_tools.bench.load.sweep import LATENCIES, figures
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.prompts import prompts_of_round
-from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Request
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, Measured, Sample, Setting
-from vllm_spec_tools.planner.traffic import load_job, workloads_of
-from vllm_spec_tools.report.measurements import Spread, percentiles, ratio
+from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
+from vllm_spec_tools.report.measurements import PERCENTILES, Spread, ratio
 
 _WARM_UP_TOKENS = 16
-AnyJob = TypeVar("AnyJob", Job, LoadJob)
 # Requests per round that join others.
 _JOINING = 8
 
@@ -57,7 +54,7 @@ def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
 
 def measure(
     engine: Engine,
-    arm_of: Callable[[str], Arm],
+    arm_of: Callable[[str], EngineProcess],
     prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
@@ -72,7 +69,7 @@ def measure(
     workloads = workloads_of(prompts)
     named = {str(setting): setting for setting in settings(engine)}
 
-    def drafted(setting: Setting, job: AnyJob) -> tuple[Arm, AnyJob]:
+    def drafted(setting: Setting, job: LoadJob) -> tuple[EngineProcess, LoadJob]:
         """The engine that does a setting's job, and the job."""
         if setting.candidate == NONE:
             return arm_of(NONE), job
@@ -86,12 +83,9 @@ def measure(
     ):
         title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
         on_run(f"{title}: {name}, {workload.name}, {level} at once")
-        texts = prompts_of_round(workload.texts, level, number)
-        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
         num_tokens = min(_WARM_UP_TOKENS, workload.num_tokens) if is_warm_up else workload.num_tokens
-        job = Job(texts, workload.temperature, num_tokens, sizes.seed + number, predictions=predictions)
-        arm, job = drafted(named[name], job)
-        answer, others = machine.run(partial(arm.run, job))
+        arm, job = drafted(named[name], batch_job(workload, level, number, sizes.seed, num_tokens))
+        answer, others = machine.run(partial(arm.load, job))
         if not is_warm_up:
             samples.append(Sample(named[name], workload.name, level, answer, others))
     first_tokens: dict[tuple[Setting, int], list[float]] = {}
@@ -144,7 +138,7 @@ def num_verification_runs(sizes: Sizes) -> int:
 
 
 def verify(
-    arm_of: Callable[[str], Arm],
+    arm_of: Callable[[str], EngineProcess],
     prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
@@ -173,19 +167,19 @@ def verify(
 
 def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
     """What the rounds of both arms come to."""
-    phases = {name: [phase for answer in found for phase in answer.phases] for name, found in answers.items()}
-    progress = {name: [phase.progress for phase in found] for name, found in phases.items()}
-    own = phases[RECOMMENDED]
-    drafts = sum(phase.num_drafts for phase in own)
+    found = {
+        name: figures(LoadAnswer(0.0, [phase for answer in rounds for phase in answer.phases]))
+        for name, rounds in answers.items()
+    }
     return Verified(
         {
-            name: {number: answer.tokens_per_second for number, answer in enumerate(found)}
-            for name, found in answers.items()
+            name: {number: answer.tokens_per_second for number, answer in enumerate(rounds)}
+            for name, rounds in answers.items()
         },
         {
-            name: {what: percentiles([v for one in found for v in getattr(one, what)]) for what in LATENCIES}
-            for name, found in progress.items()
+            name: {what: {f"p{share}": own[f"{what}_p{share}"] for share in PERCENTILES} for what in LATENCIES}
+            for name, own in found.items()
         },
-        1 + sum(phase.num_accepted_tokens for phase in own) / drafts if drafts else None,
-        sum(phase.num_draft_tokens for phase in own) / sum(phase.progress.request_steps for phase in own),
+        found[RECOMMENDED]["acceptance_length"],
+        found[RECOMMENDED]["draft_length"] or 0.0,
     )

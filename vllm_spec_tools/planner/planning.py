@@ -1,6 +1,7 @@
 """The plan from beginning to end: engines start, are measured, and end; never more than two at once."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,13 +10,11 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from vllm_spec_plugin.compat.engine_args import device_memory
-from vllm_spec_tools.bench.arm import Arm
-from vllm_spec_tools.bench.arms import Engines
+from vllm_spec_tools.bench.arms import Engines, memory_share
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import Request
-from vllm_spec_tools.memory import check_memory, need_of
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner import measuring
 from vllm_spec_tools.planner.candidates import NONE, Engine, Heads, Measured, chain_engines, tree_engine
 from vllm_spec_tools.planner.forecast import NoTreeError, forecasts, tree_size
@@ -24,8 +23,7 @@ from vllm_spec_tools.planner.models import memory_of
 from vllm_spec_tools.planner.recommending import choose, verdict
 from vllm_spec_tools.planner.results import Results, plugin_yaml
 from vllm_spec_tools.planner.traffic import workloads_of
-from vllm_spec_tools.progress import shown_stages
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.progress import shown_runs
 
 # Of the verification.
 _ROUNDS = 3
@@ -81,36 +79,43 @@ def make_plan(
         has_predictions=has_predictions,
     )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
-    share = _memory_share(wanted, likely)
+    for engine in likely:
+        plans = {NONE: ArmPlan(None), engine.name: ArmPlan(None, engine.sections)}
+        share = memory_share(plans, wanted.model, wanted.options, one_at_a_time=sizes.one_at_a_time, fewer="")
     total = sum(measuring.num_runs(engine, len(workloads), sizes) for engine in likely)
     total += measuring.num_verification_runs(verifying_sizes) if wanted.is_verified else 0
     remarks: list[str] = []
 
-    def arguments(plan: ArmPlan) -> dict[str, Any]:
-        # A prompt that comes twice is a second one.
-        options = {**wanted.options, "enable_prefix_caching": False}
-        return engine_arguments(plan, wanted.model, sizes.seed, wanted.enforce_eager, share, options)
-
+    # A prompt that comes twice is a second one.
+    options = {**wanted.options, "enable_prefix_caching": False}
+    arguments = functools.partial(
+        engine_arguments,
+        target=wanted.model,
+        seed=sizes.seed,
+        enforce_eager=wanted.enforce_eager,
+        memory=share,
+        options=options,
+    )
     environment, alone = arm_environment(wanted.model, wanted.options), sizes.one_at_a_time
     with (
-        shown_stages(total, console) as stages,
-        contextlib.closing(Engines(arguments, environment, folder, stages.begin, one_at_a_time=alone)) as running,
+        shown_runs(total, console) as runs,
+        contextlib.closing(Engines(arguments, environment, folder, runs.begin, one_at_a_time=alone)) as running,
     ):
         running.add({NONE: ArmPlan(None)})
 
-        def beside_none(name: str, text: str) -> Callable[[str], Arm]:
+        def beside_none(name: str, text: str) -> Callable[[str], EngineProcess]:
             """Starts an engine with that plugin.yaml: a function of its name, or `NONE`."""
             path = folder / f"{name}.yaml"
             path.write_text(text, encoding="utf-8")
             running.add({name: plan_file(path)})
             for one in () if alone else (NONE, name):
                 running.of(one)
-            stages.begin(name)
+            runs.begin(name)
             return running.of
 
         def measure(engine: Engine) -> Measured:
             arm_of = beside_none(engine.name, yaml.safe_dump(engine.sections, allow_unicode=True))
-            found = measuring.measure(engine, arm_of, prompts, sizes, machine, stages.on_run)
+            found = measuring.measure(engine, arm_of, prompts, sizes, machine, runs.on_run)
             running.close(engine.name)
             return found
 
@@ -128,7 +133,7 @@ def make_plan(
         if wanted.is_verified and choice.tokens:
             arm_of = beside_none(RECOMMENDED, plugin_yaml(choice, None, provenance))
             gate = NoiseGate(noise_budget / 2)
-            verified = measuring.verify(arm_of, prompts, verifying_sizes, gate, stages.on_run)
+            verified = measuring.verify(arm_of, prompts, verifying_sizes, gate, runs.on_run)
         facts = running.facts
     return Results(
         workloads,
@@ -143,22 +148,3 @@ def make_plan(
         tuple(sample.others for part in measured for sample in part.samples if sample.others is not None),
         tuple(remarks),
     )
-
-
-def _memory_share(wanted: Wanted, likely: Sequence[Engine]) -> float | None:
-    """Returns the share of each device's memory for each engine, see `check_memory`.
-
-    Raises:
-        UserError: no speculation and one of the engines do not fit.
-    """
-    plan = ArmPlan(None)
-    own = engine_arguments(plan, wanted.model, wanted.sizes.seed, wanted.enforce_eager, options=wanted.options)
-    share = None
-    for engine in likely:
-        drafts = ArmPlan(None, engine.sections).draft_models
-        needs = {
-            name: need_of(wanted.model, models, own, runs_on_cpu())
-            for name, models in ((NONE, ()), (engine.name, drafts))
-        }
-        share = check_memory(needs, wanted.options, device_memory(), one_at_a_time=wanted.sizes.one_at_a_time, fewer="")
-    return share

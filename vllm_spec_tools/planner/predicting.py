@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
-from vllm_spec_tools.bench.records import Answer
+from vllm_spec_tools.bench.records import LoadAnswer
 from vllm_spec_tools.planner.generalised import StepCosts, conditional_rates, expected_tokens
 
 
@@ -24,16 +24,17 @@ class Acceptance:
     accepted: tuple[int, ...]
 
     @classmethod
-    def of(cls, answers: Iterable[Answer], positions: int) -> Self:
+    def of(cls, answers: Iterable[LoadAnswer], positions: int) -> Self:
         """Adds up jobs whose drafts have at most `positions` tokens in sequence."""
         request_steps = drafts = 0
         accepted = [0] * positions
-        for answer in answers:
+        for phase in (phase for answer in answers for phase in answer.phases):
+            outputs = phase.progress.outputs
             # A request has one output token from its prompt, and one per step besides the accepted ones.
-            own = sum(map(len, answer.token_ids)) - len(answer.token_ids) - answer.num_accepted_tokens
+            own = sum(len(output.token_ids) for output in outputs) - len(outputs) - phase.num_accepted_tokens
             request_steps += own
-            drafts += answer.num_drafts
-            for position, count in enumerate(answer.accepted_by_position[:positions]):
+            drafts += phase.num_drafts
+            for position, count in enumerate(phase.accepted_by_position[:positions]):
                 accepted[position] += count
         return cls(request_steps, drafts, tuple(accepted))
 

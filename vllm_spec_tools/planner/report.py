@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vllm_spec_tools.bench.load.sweep import LATENCIES
-from vllm_spec_tools.bench.noise_gate import DISTURBING, disturbance, disturbance_text
+from vllm_spec_tools.bench.noise_gate import DISTURBING, disturbance_notes
 from vllm_spec_tools.planner.candidates import NONE
 from vllm_spec_tools.planner.forecast import Forecast, acceptance_of, plain_step, pooled_curve
 from vllm_spec_tools.planner.measuring import RECOMMENDED
@@ -210,9 +210,8 @@ def remarks(results: Results) -> Iterator[str]:
     yield from results.verdict.reasons
     if results.verdict.is_on and (reason := why(results.choice, results.forecasts)):
         yield reason
-    found = disturbance(results.others)
-    if found is not None and found[0] > DISTURBING:
-        yield f"Other processes used {found[0]:.2f} cores meanwhile, so all of this is uncertain: {_AGAIN}"
+    if results.others and (others := statistics.median(results.others)) > DISTURBING:
+        yield f"Other processes used {others:.2f} cores meanwhile, so all of this is uncertain: {_AGAIN}"
     if len(results.levels) > 1:
         levels = ", ".join(plural(level, "stream") for level in results.levels)
         yield f"The best is the one with the highest mean speedup over {levels}, each of which counts alike."
@@ -228,7 +227,6 @@ def report_of(results: Results, origin: Mapping[str, Any]) -> Report:
         for arm, name in ((NONE, "no speculation"), (RECOMMENDED, results.choice.candidate.name)):
             for number, speed in found.tokens_per_second[arm].items():
                 measured.add(name, "all prompts", level, number, {"tokens per second": speed})
-    disturbed = disturbance_text(results.others)
     return Report(
         "plan",
         "Speculation plan",
@@ -236,7 +234,7 @@ def report_of(results: Results, origin: Mapping[str, Any]) -> Report:
         [results.verdict.answer, *remarks(results)],
         list(tables(results)),
         _charts(results),
-        [] if disturbed is None else [disturbed],
+        disturbance_notes(results.others),
         measurements=measured,
         data=_data(results),
     )

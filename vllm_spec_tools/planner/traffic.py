@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.prompts import prompts_of_round
 from vllm_spec_tools.bench.records import LoadJob, Phase, Request
 from vllm_spec_tools.memory import context_of
 from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
@@ -75,6 +76,22 @@ def workloads_of(requests: Sequence[Request]) -> tuple[Workload, ...]:
         )
         for (kind, temperature), own in groups.items()
     )
+
+
+def batch_job(workload: Workload, streams: int, number: int, seed: int, num_tokens: int) -> LoadJob:
+    """Returns a workload's requests of a round, all sent at once, whose steps are recorded.
+
+    Args:
+        num_tokens: that each request gets.
+    """
+    texts = prompts_of_round(workload.texts, streams, number)
+    predictions = prompts_of_round(workload.predictions, streams, number) if workload.predictions else ("",) * streams
+    requests = (
+        Request(workload.name, text, workload.temperature, num_tokens, prediction)
+        for text, prediction in zip(texts, predictions, strict=True)
+    )
+    phase = Phase(tuple(requests), streams * num_tokens, is_pass=True)
+    return LoadJob(streams, (phase,), seed + number, record_steps=True)
 
 
 def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, num_requests: int) -> LoadJob:

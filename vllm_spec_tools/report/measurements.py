@@ -102,11 +102,9 @@ class Measurement(NamedTuple):
 class Measurements:
     """Values of all arms, with medians over rounds and ratios taken round by round."""
 
-    def __init__(self, rows: Iterable[Measurement] = ()) -> None:
-        """Starts with `rows`."""
+    def __init__(self) -> None:
+        """Starts empty."""
         self._rounds: dict[tuple[str, str, float, str], dict[int, float]] = {}
-        for row in rows:
-            self.add(row.arm, row.workload, row.level, row.round, {row.metric: row.value})
 
     def add(self, arm: str, workload: str, level: float, number: int, values: Mapping[str, float | None]) -> None:
         """Adds the metrics of one round; None is not measured."""

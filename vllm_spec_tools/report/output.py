@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.text import Text
 
@@ -27,9 +28,8 @@ _WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#111}"
     "table{border-collapse:collapse;margin:.5rem 0;display:block;overflow-x:auto}"
-    "th,td{padding:.2rem .6rem;border-bottom:1px solid #ccc;text-align:right}"
-    ".text{text-align:left}img{max-width:100%}.problem{color:#a00;font-weight:bold}"
-    ".note{color:#444}pre{background:#f4f4f4;padding:.6rem;white-space:pre-wrap}"
+    "th,td{padding:.2rem .6rem;border-bottom:1px solid #ccc;text-align:left}"
+    "img{max-width:100%}pre{background:#f4f4f4;padding:.6rem;white-space:pre-wrap}"
 )
 
 
@@ -176,21 +176,12 @@ def as_html(report: Report, image: bytes | None) -> str:
     Args:
         image: a PNG; None is none.
     """
-    title = html.escape(report.title)
-    parts = [f"<h1>{title}</h1>", f"<p>{html.escape(models_text(report.provenance))}</p>"]
-    parts += [f"<p class=problem>{html.escape(problem)}</p>" for problem in report.problems]
-    parts += [f"<p>{html.escape(text)}</p>" for text in report.conclusion]
-    if image is not None:
-        parts.append(f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(image).decode()}">')
-    parts += [table.html() for table in report.tables]
-    parts += [f"<p class=note>{html.escape(note)}</p>" for note in report.notes]
-    parts.append(f"<pre>{html.escape(command_line(report.provenance))}</pre>")
-    parts.append(f"<p>{html.escape(machine_text(report.provenance))}</p>")
-    parts.append(f"<p class=note>Report {html.escape(report.kind)}, schema {SCHEMA}.</p>")
+    address = None if image is None else f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    text = as_markdown(report, address) + f"\nReport {report.kind}, schema {SCHEMA}.\n"
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     head = "<meta charset=utf-8><meta name=viewport content='width=device-width'>"
-    head += f"<title>{title}</title><style>{_STYLE}</style>"
-    body = "\n".join(parts)
-    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
+    head += f"<title>{html.escape(report.title)}</title><style>{_STYLE}</style>"
+    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}</body></html>\n"
 
 
 def picture_address(png: Path | None, page: Path) -> str | None:

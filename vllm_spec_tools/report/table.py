@@ -1,6 +1,5 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
-import html
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,21 +52,8 @@ class Table:
 
     def markdown(self) -> str:
         """Returns it as Markdown: title, table and note."""
-        parts = [f"**{escape_markdown(self.title)}**", markdown_table([self.header, *self.rows])]
+        parts = [f"**{escape_markdown(self.title)}**", markdown_table([self.header, *self.rows], self.text_columns)]
         return "\n\n".join([*parts, escape_markdown(self.note)] if self.note else parts)
-
-    def html(self) -> str:
-        """Returns it as an HTML table, all texts escaped."""
-
-        def row(cells: Sequence[str], tag: str) -> str:
-            kinds = (" class=text" if i < self.text_columns else "" for i in range(len(cells)))
-            parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
-            return f"<tr>{''.join(parts)}</tr>"
-
-        lines = [f"<h3>{html.escape(self.title)}</h3>", "<table>", row(self.header, "th")]
-        lines += [row(cells, "td") for cells in self.rows]
-        note = f"\n<p class=note>{html.escape(self.note)}</p>" if self.note else ""
-        return "\n".join([*lines, "</table>"]) + note
 
 
 def matrix(
@@ -86,17 +72,23 @@ def plural(number: float, noun: str) -> str:
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
 
 
-def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Formats a table in Markdown; the first row is its head."""
+def markdown_table(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> str:
+    """Formats a table in Markdown; the first row is its head.
+
+    Args:
+        text_columns: number of leading columns that hold words; figures, in the others, are aligned right.
+    """
     lines = [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+    count = len(rows[0])
+    words = count if text_columns is None else text_columns
+    return "\n".join([lines[0], "|---" * words + "|---:" * (count - words) + "|", *lines[1:]])
 
 
 def escape_markdown(text: str) -> str:
     """Returns text that Markdown shows as it is, also in a cell of a table."""
     for special in ("\\", "|", "*", "<", "`"):
         text = text.replace(special, f"\\{special}" if special != "<" else "&lt;")
-    return text.replace("\n", " ")
+    return text.replace("![", "\\![").replace("\n", " ")
 
 
 def _narrow(header: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vllm_spec_plugin.schema.errors import UserError, show_text
+from vllm_spec_plugin.schema.errors import UserError, show_reason, show_text
 
 
 class Backbone:
@@ -99,8 +99,7 @@ def load_backbone(name: str) -> Backbone:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=local).to(device)
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
     except Exception as error:  # whatever a model from anywhere makes of the library that reads it
-        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".")
-        raise UserError(f"{shown}: cannot be loaded: {reason}; allowed: {allowed}") from None
+        raise UserError(f"{shown}: cannot be loaded: {show_reason(error)}; allowed: {allowed}") from None
     if getattr(model.get_output_embeddings(), "weight", None) is None:
         raise UserError(f"{shown}: has no output layer that heads could start from; allowed: {allowed}")
     return Backbone(model, tokenizer)

@@ -1,13 +1,13 @@
 """Reading training texts, and which of them are held out."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.schema.errors import UserError, show, show_text
+from vllm_spec_plugin.schema.errors import UserError, show, show_reason, show_text
+from vllm_spec_tools.prompts import json_lines
 
 STDLIB = "stdlib"
 HELD_OUT_SHARE = 0.05
@@ -132,14 +132,8 @@ def _read_file(path: Path, render: Render, *, skip: bool) -> Iterator[Document]:
 
 
 def _read_jsonl(path: Path, text: str, render: Render) -> Iterator[Document]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        place = f"--data {_shown(str(path))}, line {number}"
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{place}: no JSON: {error}; allowed: an object per line with {_KEYS}") from None
+    source, allowed = f"--data {_shown(str(path))}", f"allowed: an object per line with {_KEYS}"
+    for place, entry in json_lines(text, source, allowed):
         match entry:
             case {"text": str(whole)}:
                 yield Document(whole)
@@ -148,7 +142,7 @@ def _read_jsonl(path: Path, text: str, render: Render) -> Iterator[Document]:
             case {"messages": [*messages]} if messages and all(isinstance(message, dict) for message in messages):
                 yield _chat(messages, render, place)
             case _:
-                raise UserError(f"{place}: got {show(entry)}; allowed: an object with {_KEYS}")
+                raise UserError(f"{place}: got {show(entry)}; {allowed}")
 
 
 def _chat(messages: list[dict[str, Any]], render: Render, place: str) -> Document:
@@ -157,10 +151,9 @@ def _chat(messages: list[dict[str, Any]], render: Render, place: str) -> Documen
     try:
         return Document(render(messages, False), render(asked, True), is_rendered=True)
     except Exception as error:  # a template is a program of its own
-        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200)
         raise UserError(
-            f'{place}: the model\'s chat template does not take these messages: {reason}; allowed: "role" and '
-            '"content" as the model wants them'
+            f"{place}: the model's chat template does not take these messages: {show_reason(error)}; "
+            'allowed: "role" and "content" as the model wants them'
         ) from None
 
 

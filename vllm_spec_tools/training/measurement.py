@@ -12,7 +12,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.objective import Lesson
-from vllm_spec_tools.training.rows import Row, batches_once
+from vllm_spec_tools.training.rows import Batch, Row, batches_once
 
 MAX_PATHS = 256
 
@@ -61,11 +61,19 @@ def rank_rows(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], batch
             piece += [rank_of(guess, lesson.tokens[positions + 2 + head]) for head, guess in enumerate(guesses)]
             pieces.append(torch.stack(piece).cpu())
             losses += lesson.errors(guesses, positions)[0].cpu()
-        row_of = lesson.positions.cpu() // batch.tokens.shape[1]
-        counts = torch.bincount(row_of, minlength=len(batch.lengths)).tolist()
-        ranks += [row for row in torch.cat(pieces, 1).split(counts, 1) if row.shape[1]]
-    count = max(1, sum(row.shape[1] for row in ranks))
-    return Ranks(tuple(ranks), tuple((losses / count).tolist()))
+        ranks += by_row(torch.cat(pieces, 1), lesson.positions, batch)
+    return Ranks(tuple(ranks), tuple((losses / num_positions(ranks)).tolist()))
+
+
+def by_row(lines: torch.Tensor, positions: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
+    """Splits ranks, [1 + num_heads, positions], by the row of the batch that each position is in."""
+    counts = torch.bincount(positions.cpu() // batch.tokens.shape[1], minlength=len(batch.lengths)).tolist()
+    return [row for row in lines.split(counts, 1) if row.shape[1]]
+
+
+def num_positions(ranks: Sequence[torch.Tensor]) -> int:
+    """Number of ranked positions, at least 1."""
+    return max(1, sum(row.shape[1] for row in ranks))
 
 
 def accuracy(ranks: torch.Tensor) -> list[list[float]]:
@@ -78,12 +86,11 @@ def accuracy(ranks: torch.Tensor) -> list[list[float]]:
     return [(torch.bincount(line, minlength=NUM_RANKS)[:NUM_RANKS] / positions).tolist() for line in ranks]
 
 
-def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tuple[list[int], float]]:
+def likeliest_paths(ranks: torch.Tensor) -> list[tuple[list[int], float]]:
     """Probabilities that the first heads' right tokens have exactly these ranks, for the likeliest paths.
 
     Args:
         ranks: [num_heads, positions], heads only.
-        max_paths: maximum number of paths.
 
     Returns:
         Likeliest first, every prefix of a path before it.
@@ -95,7 +102,7 @@ def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tup
                 break
             counts[position[:depth]] += 1
     order = sorted(counts.items(), key=lambda item: (-item[1], len(item[0]), item[0]))
-    return [(list(path), count / ranks.shape[1]) for path, count in order[:max_paths]]
+    return [(list(path), count / ranks.shape[1]) for path, count in order[:MAX_PATHS]]
 
 
 def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:

@@ -1,30 +1,65 @@
-"""Options of a training run."""
+"""Options of training runs, which are those of their commands."""
 
-from dataclasses import KW_ONLY, asdict, dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+import typer
+
+from vllm_spec_tools.engine_options import parse_count
+
+Dtype = Annotated[Literal["float16", "bfloat16", "float32"], typer.Option(help="Data type of the saved weights.")]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The arguments that all training commands have.
+    """What every training reads, and how much."""
 
-    Attributes:
-        learning_rate: the highest; None goes by the target's hidden size.
-        max_length: tokens of a text that the target reads at once.
-        temperatures: at which they are made, in equal shares.
-    """
-
-    model: str
-    data: tuple[str, ...]
+    model: Annotated[
+        str, typer.Option(metavar="M", show_default=False, help="The target: a folder or a name on the hub.")
+    ]
+    data: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE|DIR|stdlib",
+            show_default=False,
+            help='Training text; repeatable: text files, folders of them, .jsonl with "text", "prompt" and '
+            '"completion", or "messages". stdlib is the corpus of the bundled models.',
+        ),
+    ]
     _: KW_ONLY
-    steps: int = 2000
-    batch_tokens: int = 2048
-    learning_rate: float | None = None
-    max_length: int = 512
-    self_distill: int = 0
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    dtype: Literal["float16", "bfloat16", "float32"] = "float16"
-    seed: int = 0
+    steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-9,
+            max=1.0,
+            show_default=False,
+            help="Peak learning rate. [default: by the model's hidden size: 0.064, of EAGLE-3 0.032, over its root]",
+        ),
+    ] = None
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 2048
+    max_length: Annotated[int, typer.Option(min=3, help="Maximum tokens per training sequence.")] = 512
+    self_distill: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=parse_count,
+            show_default=False,
+            help="Tokens to generate with the model, as continuations of the data, and to train on, such as 2M. "
+            "Raises acceptance on the model's own outputs. [default: none]",
+        ),
+    ] = 0
+    temperatures: Annotated[
+        list[float],
+        typer.Option(
+            "--self-distill-temperature",
+            min=0.0,
+            max=10.0,
+            help="Temperature of those continuations; repeatable, equally many each.",
+        ),
+    ] = field(default_factory=lambda: [0.0, 1.0])
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0
+    dtype: Dtype = "float16"
 
     @property
     def tokens_ahead(self) -> int:
@@ -50,43 +85,63 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Options(RunOptions):
-    """The arguments of `vllm-spec train-medusa` that decide what heads come out.
+    """What decides which Medusa heads come out."""
 
-    Attributes:
-        heads: how many to train; None is as many as `start` has, or 4.
-        start: heads to start from; None is from the target's own output layer.
-        labels: soft is the target's distribution, hard is the token that follows.
-    """
-
-    heads: int | None = None
-    layers: int = 1
-    start: str | None = None
-    labels: Literal["soft", "hard"] = "soft"
-
-    @property
-    def num_heads(self) -> int:
-        """How many heads, once that is settled."""
-        assert self.heads is not None
-        return self.heads
+    heads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=16, metavar="N", show_default=False, help="Number of heads. [default: 4, or that of --from]"
+        ),
+    ] = None
+    layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="HEADS",
+            show_default=False,
+            help="Heads to start from, in this project's layout or Medusa's original one. With --steps 0 they are only "
+            "measured, and written in this project's layout.",
+        ),
+    ] = None
+    labels: Annotated[
+        Literal["soft", "hard"],
+        typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard)."),
+    ] = "soft"
 
     @property
     def tokens_ahead(self) -> int:
-        """See `RunOptions`: one per head."""
-        return self.num_heads
+        """See `RunOptions`: one per head, once their number is settled."""
+        assert self.heads is not None
+        return self.heads
 
 
 @dataclass(frozen=True)
 class Eagle3Options(RunOptions):
-    """The arguments of `vllm-spec train-eagle3` that decide what head comes out.
+    """What decides which EAGLE-3 head comes out."""
 
-    Attributes:
-        draft_vocab: size of the head's vocabulary, the most frequent tokens; None is the target's, at most 32,000.
-        aux_layers: ids of the target's layers whose hidden states the head takes; None spreads three.
-    """
-
-    draft_tokens: int = 5
-    draft_vocab: int | None = None
-    aux_layers: tuple[int, ...] | None = None
+    draft_tokens: Annotated[
+        int, typer.Option(min=1, max=16, help="Length of the chains that the head learns to draft.")
+    ] = 5
+    draft_vocab: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Size of the head's vocabulary: the most frequent tokens of the training text. [default: the model's, "
+            "at most 32000]",
+        ),
+    ] = None
+    aux_layers: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option(
+            metavar="I J K",
+            show_default=False,
+            help="Layers of the model after which the head takes hidden states; 0 is the embedding. [default: 2, the "
+            "middle and the third from the end, as in vLLM; the last three of models with few layers]",
+        ),
+    ] = None
+    dtype: Dtype = "bfloat16"
 
     @property
     def tokens_ahead(self) -> int:

@@ -304,8 +304,9 @@ def data_kinds(backbone: Backbone, data: Data, options: RunOptions, tasks: Tasks
 def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:
     """The target's own continuations, a kind per temperature."""
     kinds = []
-    to_train = options.self_distill // len(options.temperatures) if options.steps else 0
-    for temperature in options.temperatures if options.self_distill else ():
+    temperatures = list(dict.fromkeys(options.temperatures)) if options.self_distill else []
+    to_train = options.self_distill // max(1, len(temperatures)) if options.steps else 0
+    for temperature in temperatures:
         name = f"own text at temperature {temperature:g}"
         to_measure = min(HELD_OUT_TOKENS, max(1, round(_OWN_HELD_OUT_SHARE * options.self_distill)))
         rows = []

@@ -94,9 +94,9 @@ class _MedusaCourse(Course[MedusaHeads]):
     def new_heads(self, kinds: Sequence[Kind]) -> MedusaHeads:
         options = self._options
         if options.start is None:
-            return first_heads(self._backbone, options.num_heads, options.layers)
+            return first_heads(self._backbone, options.tokens_ahead, options.layers)
         try:
-            return self._loaded(options.start, options.num_heads).requires_grad_(True)
+            return self._loaded(options.start, options.tokens_ahead).requires_grad_(True)
         except UnreadableError as error:
             raise UserError(f"--from: {error}") from None
 
@@ -136,5 +136,5 @@ class _MedusaCourse(Course[MedusaHeads]):
         return for_config(self.measurements, served, greedy, sampled, drawn)
 
     def report(self, history: History | None, origin: dict[str, Any]) -> Report:
-        title = f"{self._options.num_heads} Medusa heads for {Path(self._options.model).name}"
+        title = f"{self._options.tokens_ahead} Medusa heads for {Path(self._options.model).name}"
         return report_of(self.command, title, self.measurements, history, origin)

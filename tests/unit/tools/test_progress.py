@@ -4,23 +4,31 @@ import io
 
 from rich.console import Console
 
-from vllm_spec_tools.progress import Stages, Tasks, shown_engines, shown_progress
-
-
-def test_without_a_terminal_there_is_a_line_per_run() -> None:
-    written = io.StringIO()
-    with shown_progress(2, Console(file=written)) as on_run:
-        on_run(0, "warming up: none")
-        on_run(1, "round 1/1: [optimal]")
-    assert written.getvalue().splitlines() == ["0/2, 0:00: warming up: none", "1/2, 0:00: round 1/1: [optimal]"]
+from vllm_spec_tools.progress import Runs, Tasks, shown_engines, shown_runs
 
 
 def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
     written = io.StringIO()
-    with shown_progress(2, Console(file=written, force_terminal=True, width=100)) as on_run:
-        on_run(1, "round 1/1: [none]")
+    with shown_runs(2, Console(file=written, force_terminal=True, width=100)) as runs:
+        runs.on_run("round 1/1: [none]")
     assert "round 1/1: [none]" in written.getvalue()
     assert "2/2" in written.getvalue()
+
+
+def test_elsewhere_there_is_a_line_per_stage_and_every_fifteen_seconds() -> None:
+    written, now = io.StringIO(), 0.0
+    runs = Runs(Console(file=written), 9, print, clock=lambda: now)
+    for stage in ("one", "[two]"):
+        runs.begin(stage)
+        for number in range(4):
+            now += 5
+            runs.on_run(str(number))
+    assert written.getvalue().splitlines() == [
+        "0/9, 0:00: one",
+        "2/9, 0:15: one: 2",
+        "4/9, 0:20: [two]",
+        "6/9, 0:35: [two]: 2",
+    ]
 
 
 def test_engines_side_by_side_say_what_they_do() -> None:
@@ -28,26 +36,6 @@ def test_engines_side_by_side_say_what_they_do() -> None:
     with shown_engines(Console(file=written)) as say:
         say("fixed draft length: greedy")
     assert written.getvalue().splitlines() == ["0:00 starting engines", "0:00 fixed draft length: greedy"]
-
-
-def stages_shown(is_terminal: bool) -> list[tuple[int, str]]:
-    """Of a stage with runs 4 seconds apart."""
-    said: list[tuple[int, str]] = []
-    now = 0.0
-    stages = Stages(lambda done, text: said.append((done, text)), is_terminal=is_terminal, clock=lambda: now)
-    stages.begin("stage")
-    for run in range(8):
-        stages.on_run(str(run))
-        now += 4
-    return said
-
-
-def test_a_terminal_shows_every_run_of_a_stage() -> None:
-    assert stages_shown(is_terminal=True) == [(0, "stage"), *((run, f"stage: {run}") for run in range(8))]
-
-
-def test_elsewhere_there_is_a_line_every_fifteen_seconds() -> None:
-    assert stages_shown(is_terminal=False) == [(0, "stage"), (4, "stage: 4")]
 
 
 def test_a_task_without_a_terminal_says_once_a_minute_how_long_it_will_take() -> None:

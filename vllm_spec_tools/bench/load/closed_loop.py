@@ -86,7 +86,7 @@ class ClosedLoop:
         seconds: list[float] = []
         tokens: list[int] = []
         written, request_steps, start = 0, 0, self._start
-        while written < self._num_tokens:
+        while written < self._num_tokens and self._in_flight:
             before = written
             now, counts = self._step()
             written += sum(counts)

@@ -14,7 +14,7 @@ from vllm_spec_tools.bench.load.workloads import (
     TITLES,
     WARM_PASSES,
 )
-from vllm_spec_tools.bench.noise_gate import disturbance_text
+from vllm_spec_tools.bench.noise_gate import disturbance_notes
 from vllm_spec_tools.report import (
     PERCENTILES,
     Chart,
@@ -35,7 +35,7 @@ _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int) -> Report:
     """Makes the report."""
-    problems, disturbed = list[str](), disturbance_text(results.others)
+    problems = []
     if results.rounds < rounds:
         problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
     if results.num_wrong:
@@ -51,7 +51,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int)
         list(_conclusion(results)),
         list(_tables(results)),
         list(_charts(results)),
-        [*_notes(results), *([disturbed] if disturbed else [])],
+        [*_notes(results), *disturbance_notes(results.others)],
         problems,
         results.measurements,
         {

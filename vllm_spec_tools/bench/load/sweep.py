@@ -1,7 +1,6 @@
 """The load sweep: what every arm does, and what it comes to."""
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ from vllm_spec_tools.bench.load.workloads import (
 )
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output, Request
-from vllm_spec_tools.bench.rounds import num_runs, with_warm_ups
+from vllm_spec_tools.bench.rounds import with_warm_ups
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
 
@@ -159,7 +158,7 @@ def run_sweep(
     engines: Engines,
     plan: Plan,
     gate: NoiseGate,
-    on_run: Callable[[int, str], None],
+    on_run: Callable[[str], None],
     *,
     one_at_a_time: bool = False,
 ) -> SweepResults:
@@ -168,13 +167,13 @@ def run_sweep(
     An interrupt, or a signal to end, ends the rounds with the whole ones that are done; without any it is raised.
 
     Args:
-        on_run: called before each run with the number of runs done and a description of the run.
+        on_run: called before each run, and before outputs are compared, with a description.
         one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
 
     Raises:
         UserError: an arm ended.
     """
-    names, runs, num_done = list(arms), list[LoadRun](), itertools.count()
+    names, runs = list(arms), list[LoadRun]()
     per_round = len(names) * len(plan.cells)
 
     def load(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
@@ -189,7 +188,7 @@ def run_sweep(
             names, plan.cells, plan.rounds, one_at_a_time=one_at_a_time
         ):
             title = "warming up" if is_warm_up else f"round {number + 1}/{plan.rounds}"
-            on_run(next(num_done), f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
+            on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
             work = functools.partial(load, name, cell, number, is_warm_up)
             answer, others = gate.run(work, repeats=not one_at_a_time)
             if not is_warm_up:
@@ -198,8 +197,7 @@ def run_sweep(
         runs = [run for run in runs if run.round < len(runs) // per_round]
         if not runs:
             raise
-    done = num_runs(len(names), len(plan.cells), len(runs) // per_round, one_at_a_time=one_at_a_time)
-    on_run(done, "comparing greedy outputs")
+    on_run("comparing greedy outputs")
     compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
     return results_of(runs, arms, plan.cells, compared)
 

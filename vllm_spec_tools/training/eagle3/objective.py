@@ -9,7 +9,7 @@ from torch.nn.utils import clip_grad_norm_
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3.reference import Eagle3Head
-from vllm_spec_tools.training.measurement import Ranks, rank_of
+from vllm_spec_tools.training.measurement import Ranks, by_row, num_positions, rank_of
 from vllm_spec_tools.training.objective import positions_of
 from vllm_spec_tools.training.rows import Batch, Row, batches_once
 
@@ -169,10 +169,8 @@ def rank_chains(
                 losses[step] += lesson.losses(guesses, chunk, step)[0].cpu()
                 q = (guesses / (batch.temperature or 1.0)).softmax(-1)
                 overlaps[step] += torch.minimum(lesson.probs(chunk, step), q).sum().cpu()
-        row_of = lesson.positions.cpu() // batch.tokens.shape[1]
-        counts = torch.bincount(row_of, minlength=len(batch.lengths)).tolist()
-        ranks += [row for row in lines.split(counts, 1) if row.shape[1]]
-    count = max(1, sum(row.shape[1] for row in ranks))
+        ranks += by_row(lines, lesson.positions, batch)
+    count = num_positions(ranks)
     return Ranks(tuple(ranks), tuple((losses / count).tolist())), (overlaps / count).tolist()
 
 

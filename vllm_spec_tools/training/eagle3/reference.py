@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import scaled_dot_product_attention
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head
 from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
@@ -36,10 +36,11 @@ class Eagle3Head(nn.Module):
         norms = (_Norm(config.target_hidden_size, eps) for _ in range(config.num_aux_layers))
         self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
         self.fc = nn.Linear(aux, config.hidden_size, bias=False)
-        self.layers = nn.ModuleList(_Layer(config, i, eps) for i in range(config.num_layers))
+        llama = LlamaConfig(**config.layer)
+        self.layers = nn.ModuleList(_Layer(config, llama, i, eps) for i in range(config.num_layers))
         self.norm = _Norm(config.hidden_size, eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
-        self._rotary: Any = LlamaRotaryEmbedding(LlamaConfig(**config.layer))
+        self._rotary: Any = LlamaRotaryEmbedding(llama)
 
     @classmethod
     def load(cls, head: Head) -> "Eagle3Head":
@@ -132,25 +133,15 @@ def _attend(query: torch.Tensor, memory: Memory) -> torch.Tensor:
     return output
 
 
-class _MLP(nn.Module):
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.down_proj(silu(self.gate_proj(inputs)) * self.up_proj(inputs))
-        return output
-
-
 class _Layer(nn.Module):
-    def __init__(self, config: HeadConfig, index: int, eps: float) -> None:
+    def __init__(self, config: HeadConfig, llama: Any, index: int, eps: float) -> None:
+        from transformers.models.llama.modeling_llama import LlamaMLP
+
         super().__init__()
         self._is_first = index == 0
         self._norms_residual = config.norm_before_residual
         self.self_attn = _Attention(config, config.hidden_size * (2 if self._is_first else 1))
-        self.mlp = _MLP(config)
+        self.mlp = LlamaMLP(llama)
         self.input_layernorm = _Norm(config.hidden_size, eps)
         self.post_attention_layernorm = _Norm(config.hidden_size, eps)
         if self._is_first:

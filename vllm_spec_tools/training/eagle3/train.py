@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
-from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers
+from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers, read_layout
 from vllm_spec_plugin.proposers.model_files import WEIGHTS
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report import Files, Report
@@ -37,8 +37,8 @@ def frequent_tokens(rows: Iterable[Row], count: int, vocab_size: int) -> torch.T
     return torch.tensor(sorted(order[:count]), dtype=torch.int64)
 
 
-def new_config(backbone: Backbone, options: Eagle3Options) -> HeadConfig:
-    """Creates the config of a head with one layer of the target's sizes.
+def new_config(backbone: Backbone, options: Eagle3Options) -> dict[str, Any]:
+    """Returns the config.json of a head with one layer of the target's sizes, in the speculators layout.
 
     Raises:
         UserError: an option does not fit the target.
@@ -65,22 +65,22 @@ def new_config(backbone: Backbone, options: Eagle3Options) -> HeadConfig:
     count = min(backbone.vocab_size, DRAFT_VOCABULARY) if options.draft_vocab is None else options.draft_vocab
     if count > backbone.vocab_size:
         raise UserError(f"--draft-vocab: got {count}; allowed: up to {backbone.vocab_size}, the model's vocabulary")
-    return HeadConfig(
-        layout="speculators",
-        hidden_size=backbone.hidden_size,
-        target_hidden_size=backbone.hidden_size,
-        intermediate_size=layer["intermediate_size"],
-        num_heads=heads,
-        num_kv_heads=layer["num_key_value_heads"],
-        head_dim=layer["head_dim"],
-        num_layers=1,
-        vocab_size=backbone.vocab_size,
-        draft_vocab_size=count,
-        aux_layers=_aux_layers(options.aux_layers, target.num_hidden_layers),
-        norm_before_residual=True,
-        layer=layer,
-        base_model=options.model,
-    )
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            # What vLLM's own method drafts by default.
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": options.draft_tokens}],
+            "verifier": {"name_or_path": options.model},
+        },
+        "draft_vocab_size": count,
+        "target_hidden_size": backbone.hidden_size,
+        "eagle_aux_hidden_state_layer_ids": list(_aux_layers(options.aux_layers, target.num_hidden_layers)),
+        "norm_before_residual": True,
+        "transformer_layer_config": layer,
+    }
 
 
 def new_head(backbone: Backbone, config: HeadConfig, target_ids: torch.Tensor, seed: int) -> Eagle3Head:
@@ -115,20 +115,14 @@ def _rope(target: Any) -> dict[str, Any]:
 
 
 def save_head(
-    head: Eagle3Head,
-    target_ids: torch.Tensor,
-    folder: Path,
-    dtype: torch.dtype,
-    num_tokens: int,
-    more: Mapping[str, Any],
+    head: Eagle3Head, target_ids: torch.Tensor, folder: Path, dtype: torch.dtype, data: Mapping[str, Any]
 ) -> None:
-    """Writes config.json and the weights.
+    """Writes the weights, and config.json with `data`.
 
     The target's embedding is not among them: vLLM uses the target's.
 
     Args:
         target_ids: [draft_vocab_size] int64, the target's token of each of the head's, ascending.
-        num_tokens: draft tokens that vLLM's own method drafts by default.
     """
     from safetensors.torch import save
 
@@ -139,26 +133,10 @@ def save_head(
         tensors["d2t"] = ids - torch.arange(len(ids))
         tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool)
         tensors["t2d"][ids] = True
-    proposal = {"proposal_type": "greedy", "speculative_tokens": num_tokens}
-    data = {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "default_proposal_method": "greedy",
-            "proposal_methods": [proposal],
-            "verifier": {"name_or_path": config.base_model},
-        },
-        "draft_vocab_size": config.draft_vocab_size,
-        "target_hidden_size": config.target_hidden_size,
-        "eagle_aux_hidden_state_layer_ids": list(config.aux_layers or ()),
-        "norm_before_residual": config.norm_before_residual,
-        "transformer_layer_config": dict(config.layer),
-    }
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors itself would make a file that only its owner can read.
     (folder / WEIGHTS).write_bytes(save(tensors, metadata={"format": "pt"}))
-    (folder / "config.json").write_text(json.dumps({**data, **more}, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / "config.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 RATE = 0.032  # 2e-3 at a hidden size of 256, 5e-4 at 4096
@@ -184,9 +162,10 @@ def train_head(
     if options.learning_rate is None:
         options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
     check_max_length(options, backbone)
-    config = new_config(backbone, options)
-    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)
-    course = _Eagle3Course(options, backbone, config)
+    data = new_config(backbone, options)
+    config = read_layout(data, "config.json")
+    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)  # type: ignore[arg-type]
+    course = _Eagle3Course(options, backbone, data)
     train(course, options, backbone, out, console, restart, files)
     return course.figures
 
@@ -194,14 +173,14 @@ def train_head(
 class _Eagle3Course(Course[Eagle3Head]):
     command, weights = "train-eagle3", WEIGHTS
 
-    def __init__(self, options: Eagle3Options, backbone: Backbone, config: HeadConfig) -> None:
-        self._options, self._backbone, self._config = options, backbone, config
+    def __init__(self, options: Eagle3Options, backbone: Backbone, data: dict[str, Any]) -> None:
+        self._options, self._backbone, self._data = options, backbone, data
         self._target_ids = torch.zeros(0, dtype=torch.int64)
         self._measurements: list[Measurement] = []
         self.figures: dict[str, dict[str, Any]] = {}
 
     def new_heads(self, kinds: Sequence[Kind]) -> Eagle3Head:
-        config, rows = self._config, [row for kind in kinds for row in kind.train]
+        config, rows = read_layout(self._data, "config.json"), [row for kind in kinds for row in kind.train]
         self._target_ids = frequent_tokens(rows, config.draft_vocab_size, config.vocab_size).to(self._backbone.device)
         return new_head(self._backbone, config, self._target_ids, self._options.seed)
 
@@ -216,8 +195,7 @@ class _Eagle3Course(Course[Eagle3Head]):
         return rank_chains(self._backbone, head, self._target_ids, rows, options.batch_tokens, options.draft_tokens)
 
     def save(self, heads: Eagle3Head, out: Path, more: dict[str, Any]) -> None:
-        dtype = getattr(torch, self._options.dtype)
-        save_head(heads, self._target_ids, out, dtype, self._options.draft_tokens, more)
+        save_head(heads, self._target_ids, out, getattr(torch, self._options.dtype), self._data | more)
 
     def load(self, out: Path) -> Eagle3Head:
         return Eagle3Head.load(read_head(str(out))).to(self._backbone.device).requires_grad_(False)

@@ -1,14 +1,21 @@
-"""What `--arm` may say, and which engines the chosen arms come to."""
+"""What `--arm` may say, which engines the arms come to, and when these start."""
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, plan_arms
+from vllm_spec_tools.bench import arms as running
+from vllm_spec_tools.bench import engine_args
+from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, engines, plan_arms
+from vllm_spec_tools.bench.engine_args import ArmPlan
+from vllm_spec_tools.memory import OVERHEAD, weight_bytes
 
 NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
 WORDS = ("fixed:1,4", "optimal")
@@ -19,7 +26,7 @@ def planned(folder: Path, *words: str, proposer: str | None = None, draft: str |
     if proposer is not None:
         path = folder / "own.yaml"
         path.write_text(proposer)
-    return plan_arms(choose_arms(words), base_of(path, draft), folder)
+    return plan_arms(words, base_of(path, draft), folder)
 
 
 def config_of(arm: PlannedArm) -> PluginConfig:
@@ -54,40 +61,25 @@ def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> No
         assert (config.draft_length.policy, config.draft_length.tokens) == (policy, tokens)
 
 
-def test_stock_eagle3_takes_the_bundled_head_unless_another_is_named(tmp_path: Path) -> None:
-    for draft, model in ((None, str(model_path("eagle3"))), ("some/head", "some/head")):
-        arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), tmp_path)
-        expected = {"method": "eagle3", "model": model, "num_speculative_tokens": 4}
-        assert arms["vLLM's eagle3, K = 4"].plan.speculative_config == expected
-
-
-def test_each_stock_method_has_weights_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "head").mkdir()
-    arms = planned(tmp_path, "stock:eagle3", "stock:draft_model", proposer="proposer: {method: eagle3, model: head}\n")
-    settings = [arms[f"vLLM's {method}, K = 4"].plan.speculative_config for method in ("eagle3", "draft_model")]
-    assert [isinstance(one, dict) and one["model"] for one in settings] == [
-        str(tmp_path / "head"),
-        str(model_path("draft")),
-    ]
-
-
-@pytest.mark.parametrize("draft", [None, "some/draft"])
-def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, draft: str | None) -> None:
-    (tmp_path / "draft").mkdir()
-    (tmp_path / "own.yaml").write_text("proposer: {method: draft_model, model: draft}\n")
+@pytest.mark.parametrize("draft", [None, "some/weights"])
+@pytest.mark.parametrize(("own", "other"), [("draft_model", "eagle3"), ("eagle3", "draft_model")])
+def test_stock_takes_the_weights_that_were_named_the_proposers_or_the_bundled_ones(
+    tmp_path: Path, draft: str | None, own: str, other: str
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own.yaml").write_text(f"proposer: {{method: {own}, model: own}}\n")
     # Files are written elsewhere, where a relative path would mean something else.
     folder = tmp_path / "temporary"
     folder.mkdir()
-    base = base_of(tmp_path / "own.yaml", draft)
-    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, folder)
-    proposer = config_of(arms["fixed K = 2"]).proposer
-    assert proposer.method == "draft_model"
-    assert proposer.model == str(tmp_path / "draft")
-    assert arms["vLLM's draft_model, K = 5"].plan.speculative_config == {
-        "method": "draft_model",
-        "model": draft or str(tmp_path / "draft"),
-        "num_speculative_tokens": 5,
-    }
+    choices = ["fixed:2", f"stock:{own}:5", f"stock:{other}"]
+    arms = plan_arms(choices, base_of(tmp_path / "own.yaml", draft), folder)
+    [proposer] = config_of(arms["fixed K = 2"]).proposers
+    assert (proposer.method, *proposer.models) == (own, str(tmp_path / "own"))
+    settings = {"method": own, "model": draft or str(tmp_path / "own"), "num_speculative_tokens": 5}
+    assert arms[f"vLLM's {own}, K = 5"].plan.speculative_config == settings
+    bundled = str(model_path("eagle3" if other == "eagle3" else "draft"))
+    settings = {"method": other, "model": draft or bundled, "num_speculative_tokens": 4}
+    assert arms[f"vLLM's {other}, K = 4"].plan.speculative_config == settings
 
 
 def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None:
@@ -108,15 +100,9 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
 
 def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(tmp_path: Path) -> None:
     arms = planned(tmp_path, "fixed:0,4")
-    plans = {name: arm.plan for name, arm in arms.items()}
-    assert engines(plans)["fixed K = 0, fixed K = 4"] == [
-        "fixed K = 0",
-        "fixed K = 4",
-    ]
-    assert [(arms[name].spec_tokens, arms[name].is_fixed) for name in ("fixed K = 0", "fixed K = 4")] == [
-        (0, False),
-        (4, True),
-    ]
+    off, on = arms["fixed K = 0"], arms["fixed K = 4"]
+    assert off.plan == on.plan
+    assert [(arm.spec_tokens, arm.is_fixed) for arm in (off, on)] == [(0, False), (4, True)]
     alone = planned(tmp_path, "fixed:0")
     assert config_of(alone["fixed K = 0"]).draft_length.policy == "fixed"
 
@@ -153,7 +139,7 @@ def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
 def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(NGRAM)
-    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), tmp_path)
+    arms = plan_arms([str(path), f"off:{path}"], base_of(None, None), tmp_path)
     (_, on), (name, off) = list(arms.items())[1:]
     assert (name, off.plan) == (f"{path}, off", on.plan)
     assert (on.spec_tokens, off.spec_tokens, off.is_fixed) == (None, 0, False)
@@ -165,42 +151,25 @@ def test_models_of_an_arm_are_known_for_their_memory(tmp_path: Path) -> None:
         "proposer:\n  method: cascade\n  proposers:\n    - {method: suffix}\n    - {method: medusa, model: heads}\n"
     )
     words = ["stock:draft_model", str(tmp_path / "own.yaml"), "stock:ngram"]
-    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), tmp_path)
+    arms = plan_arms(words, base_of(None, "some/draft"), tmp_path)
     assert [arm.plan.draft_models for arm in arms.values()] == [[], ["some/draft"], [str(tmp_path / "heads")], []]
 
 
-def names(*words: str) -> list[str]:
-    return [choice.name for choice in choose_arms(words)]
-
-
-def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
-    words = ("fixed:0,4", "stock:ngram", "optimal", "stock:draft_model:8")
-    assert names(*words) == [
-        NONE,
-        "fixed K = 0",
-        "fixed K = 4",
-        "vLLM's ngram, K = 4",
-        "optimal",
-        "vLLM's draft_model, K = 8",
-    ]
+def test_each_word_stands_for_one_or_more_arms_in_order(tmp_path: Path) -> None:
+    stock = ["vLLM's ngram, K = 4", "vLLM's draft_model, K = 8"]
+    found = list(planned(tmp_path, "fixed:0,4", "stock:ngram", "optimal", "stock:draft_model:8"))
+    assert found == [NONE, "fixed K = 0", "fixed K = 4", stock[0], "optimal", stock[1]]
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (
-            "optimum",
-            "--arm: got 'optimum', which is no file either; allowed: none, optimal, fixed:K",
-        ),
         ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, fixed:K"),
         ("fixed:65", "--arm fixed:65: got '65'; allowed: whole numbers from 0 to 64, such as 1,2,4"),
         ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
         ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),
         ("off:none.yaml", "--arm off:none.yaml: there is no file 'none.yaml'; allowed: off:FILE, a plugin.yaml"),
-        (
-            'stock:{"method": ',
-            '--arm stock:{"method": : is no JSON: Expecting value: line 1 column 12 (char 11); allowed: ',
-        ),
+        ("stock:{", "--arm stock:{: is no JSON: "),
         ("stock:{}", '--arm stock:{}: has no method; allowed: as in stock:{"method": "ngram", '),
         ("stock:ngram:0", "--arm stock:ngram:0: got '0'; allowed: whole numbers from 1 to 32"),
     ],
@@ -210,5 +179,84 @@ def test_other_words_are_refused_with_what_is_allowed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
-        names(word)
+        planned(tmp_path, word)
     assert str(refused.value).startswith(message)
+
+
+SHARED = ArmPlan("fixed.yaml")
+ARMS = {"none": PlannedArm(ArmPlan(None)), "a": PlannedArm(SHARED, 1), "b": PlannedArm(SHARED, 4)}
+TARGET = str(model_path("target"))
+
+
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What engines without processes do: their name with "starts" or "ends", and their arguments."""
+    seen: list[tuple[str, ...]] = []
+
+    class NoProcess:
+        def __init__(self, arguments: dict[str, Any], *rest: Any, name: str) -> None:
+            self.name, self.arguments = name.removeprefix("arm "), arguments
+
+        def wait(self) -> None:
+            seen.append((self.name, "starts"))
+
+        def stop(self) -> None:
+            seen.append((self.name, "ends"))
+
+        def facts(self) -> dict[str, Any]:
+            return {"memory": self.arguments.get("gpu_memory_utilization"), "dtype": self.arguments.get("dtype")}
+
+    monkeypatch.setattr(running, "EngineProcess", NoProcess)
+    monkeypatch.setattr(running, "device_memory", lambda: ("GPU", 80_000_000_000))
+    monkeypatch.setattr(running, "runs_on_cpu", lambda: False)
+    return seen
+
+
+def started(folder: Path, **options: Any) -> Any:
+    console = Console(file=io.StringIO())
+    one_at_a_time = options.pop("one_at_a_time", False)
+    return running.running_engines(ARMS, TARGET, 3, False, folder, console, options, one_at_a_time=one_at_a_time)
+
+
+def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
+    tmp_path: Path, happened: list[tuple[str, ...]]
+) -> None:
+    with started(tmp_path, dtype="bfloat16") as engines:
+        names = {name: engines.of(name, 1).name for name in ARMS}
+        assert happened == [("none", "starts"), ("a, b", "starts")]
+    assert names == {"none": "none", "a": "a, b", "b": "a, b"}
+    assert set(happened[2:]) == {("none", "ends"), ("a, b", "ends")}
+    assert engines.facts == {name: {"memory": 0.45, "dtype": "bfloat16"} for name in ARMS}
+
+
+def test_one_at_a_time_an_engine_ends_before_the_next_starts_and_each_round_has_a_new_one(
+    tmp_path: Path, happened: list[tuple[str, ...]]
+) -> None:
+    with started(tmp_path, one_at_a_time=True) as engines:
+        for name, number in (("none", 0), ("a", 0), ("a", 0), ("b", 0), ("b", 1), ("none", None)):
+            assert engines.of(name, number).name == name
+    order = ["none", "a", "b", "b", "none"]
+    assert happened == [(name, what) for name in order for what in ("starts", "ends")]
+    assert set(engines.facts) == set(ARMS)
+
+
+def test_on_a_cpu_engines_need_their_weights_and_a_cache_of_its_own_size(
+    tmp_path: Path, happened: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    for module in (running, engine_args):
+        monkeypatch.setattr(module, "runs_on_cpu", lambda: True)
+    # Two engines: 1 GiB of cache and 15 MB of weights each.
+    both = 2 * (2**30 + (weight_bytes(TARGET, "float32") or 0) + OVERHEAD)
+    monkeypatch.setattr(running, "device_memory", lambda: ("CPU", int(both) + 1))
+    with started(tmp_path):
+        assert len(happened) == 2
+    monkeypatch.setattr(running, "device_memory", lambda: ("CPU", int(both) - 1))
+    with pytest.raises(UserError, match="KV cache"), started(tmp_path):
+        pass
+
+
+def test_engines_that_do_not_fit_do_not_start(tmp_path: Path, happened: list[tuple[str, ...]]) -> None:
+    with pytest.raises(UserError, match="--one-at-a-time"), started(tmp_path, gpu_memory_utilization=0.6):
+        pass
+    assert not happened

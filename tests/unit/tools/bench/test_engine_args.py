@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_tools.bench import engine_args
-from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
+from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, model_source
 from vllm_spec_tools.serving import KV_SPACE, ServerError
 
@@ -26,7 +26,7 @@ def test_engines_differ_in_their_speculation_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_cpu: bool
 ) -> None:
     monkeypatch.setattr(engine_args, "runs_on_cpu", lambda: on_cpu)
-    planned = plan_arms(choose_arms(["stock:draft_model:3", "optimal"]), base_of(None, None), tmp_path)
+    planned = plan_arms(["stock:draft_model:3", "optimal"], base_of(None, None), tmp_path)
     none, stock, plugin = (engine_arguments(arm.plan, "target", 5, False) for arm in planned.values())
     assert ("dtype" in none) == on_cpu
     assert "speculative_config" not in none

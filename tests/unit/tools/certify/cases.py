@@ -3,6 +3,7 @@
 from typing import Any
 
 from vllm_spec_tools.certify.results import Check, Report
+from vllm_spec_tools.report.provenance import provenance
 
 
 def check(name: str = "greedy", outcome: Any = "exact", engine: str = "fixed draft length", **values: Any) -> Check:
@@ -11,12 +12,5 @@ def check(name: str = "greedy", outcome: Any = "exact", engine: str = "fixed dra
 
 def report(*checks: Check) -> Report:
     facts = {"dtype": "float32", "device": "cpu"}
-    origin = {
-        "arguments": ["certify"],
-        "seed": 0,
-        "date": "2026-01-02",
-        "models": {"target": "/models/big"},
-        "versions": {"vllm": "0.32.0"},
-        "machine": {"cpu": "a CPU", "cores": 2},
-    }
+    origin = provenance(["certify"], 0, (), {"target": "/models/big"})
     return Report(checks, 1e-3, 5e-5, 1e-4, 83.2, facts, origin)

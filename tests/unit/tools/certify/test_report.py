@@ -37,4 +37,4 @@ def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
     assert data["verdict"] == "not exact"
     assert data["not_tested"] == ["JSON schema"]
     assert data["checks"][1]["p_value"] == 1e-9
-    assert data["provenance"]["versions"] == {"vllm": "0.32.0"}
+    assert data["provenance"]["models"] == {"target": "/models/big"}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_tools.bench.records import Answer, LoadAnswer, PhaseAnswer, Progress, Step
+from vllm_spec_tools.bench.records import LoadAnswer, Output, PhaseAnswer, Progress, Step
 from vllm_spec_tools.planner.candidates import (
     DRAFT_MODEL,
     NONE,
@@ -20,6 +20,7 @@ from vllm_spec_tools.planner.models import TARGET, Memory
 from vllm_spec_tools.planner.recommending import choose, verdict
 from vllm_spec_tools.planner.results import Results
 from vllm_spec_tools.planner.traffic import Workload
+from vllm_spec_tools.report.provenance import provenance
 
 LEVELS = (1, 8)
 WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))
@@ -50,7 +51,7 @@ def answer(
     drafting: float,
     *,
     draft_share: float = 1.0,
-) -> Answer:
+) -> LoadAnswer:
     """A job of regular steps behind its prompts, in which each place is accepted as often as `rates` says.
 
     Args:
@@ -69,12 +70,13 @@ def answer(
         accepted.append(round(left))
     step = Step(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
     prompts = Step(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
-    outputs = [[7] * (1 + STEPS) for _ in range(level)]
-    outputs[0] += [7] * sum(accepted)
+    outputs = [Output([7] * (1 + STEPS), True) for _ in range(level)]
+    outputs[0].token_ids.extend([7] * sum(accepted))
     total = prompts.seconds + STEPS * step.seconds
     steps = [prompts, *[step] * STEPS]
     counts = (drafts, drafts * tokens, sum(accepted))
-    return Answer(total, total, [[1]] * level, outputs, steps, *counts, accepted_by_position=accepted)
+    progress = Progress([total], [level * (1 + STEPS) + sum(accepted)], request_steps, outputs=outputs)
+    return LoadAnswer(total, [PhaseAnswer(progress, *counts, accepted)], steps)
 
 
 def measured(
@@ -163,13 +165,4 @@ def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | N
     )
 
 
-PROVENANCE = {
-    "date": "2026-01-02T03:04:05+00:00",
-    "arguments": ["plan", "--model", "big"],
-    "seed": 0,
-    "models": {"target": "/models/big"},
-    "model": "/models/big",
-    "prompts": {"count": 3, "sha256": ""},
-    "versions": {"vllm": "0.32.0"},
-    "machine": {"cpu": "a CPU", "cores": 2},
-}
+PROVENANCE = provenance(["plan"], 0, ("a", "b", "c"), {"target": "/models/big"}) | {"model": "/models/big"}

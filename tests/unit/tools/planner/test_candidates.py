@@ -3,17 +3,9 @@
 import pytest
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_tools.planner.candidates import Heads, chain_engines, tree_engine
 
 DRAFT, HEAD = "/models/draft", "/models/head"
-
-
-@pytest.fixture(scope="module")
-def heads() -> Heads:
-    folder = str(model_path("medusa"))
-    return Heads(folder, read_heads_config(folder))
 
 
 def test_suffixes_need_nothing() -> None:

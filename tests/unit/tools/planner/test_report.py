@@ -9,32 +9,19 @@ from vllm_spec_tools.planner.report import remarks, report_of, tables
 from vllm_spec_tools.planner.results import Results
 from vllm_spec_tools.report.output import as_json
 
-TITLES = [
-    "1. The target's step",
-    "2. Verification: ms of a step by the tokens in it",
-    "3. Drafting: ms per step",
-    "4. Acceptance",
-    "5. Memory",
-    "6. Effect",
-    "7. Times of a request without and with cascade, ms",
-    "Prediction",
-    "Verification: cascade against no speculation",
-    "What would change the answer: cascade",
-]
-
 
 def rows(results: Results, title: str) -> list[Sequence[str]]:
-    return list(next(section for section in tables(results) if section.title == title).rows)
+    return list(next(section for section in tables(results) if section.title.startswith(title)).rows)
 
 
 def test_effect_and_errors_are_those_of_the_verification() -> None:
     results = plan()
-    assert rows(results, TITLES[5])[-1] == ["cascade, measured", "1.90x", "1.50x"]
+    assert rows(results, "6. Effect")[-1] == ["cascade, measured", "1.90x", "1.50x"]
     best = results.choice.best[1]
-    (first, _) = rows(results, TITLES[8])
+    (first, _) = rows(results, "Verification: cascade")
     assert first[4] == f"{best.speedup:.2f}"
     assert first[5] == f"{best.speedup / 1.9 - 1:+.0%}"
-    assert rows(results, TITLES[6])[0][1:3] == ["30.0/30.0/30.0", "30.0/30.0/30.0"]
+    assert rows(results, "7. Times")[0][1:3] == ["30.0/30.0/30.0", "30.0/30.0/30.0"]
 
 
 def test_a_machine_that_was_not_quiet_is_said_at_once() -> None:

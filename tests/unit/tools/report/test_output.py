@@ -87,10 +87,13 @@ def test_markdown_has_conclusion_picture_tables_and_command(tmp_path: Path) -> N
 
 
 def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Path) -> None:
-    write(report("<script>alert(1)</script>"), html=tmp_path / "a.html")
+    arm = "<script>alert(1)</script>![a](https://example.com/a.png)"
+    write(report(arm), html=tmp_path / "a.html")
     tags: list[tuple[str, dict[str, str | None]]] = []
+    texts: list[str] = []
     parser = html.parser.HTMLParser()
     parser.handle_starttag = lambda tag, attrs: tags.append((tag, dict(attrs)))  # type: ignore[method-assign]
+    parser.handle_data = lambda data: texts.append(data)  # type: ignore[method-assign]
     parser.feed((tmp_path / "a.html").read_text())
     names = [tag for tag, _ in tags]
     assert {"h1", "table", "img", "pre"} <= set(names)
@@ -98,6 +101,8 @@ def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Pat
     (source,) = (found["src"] for tag, found in tags if tag == "img")
     assert source is not None
     assert source.startswith("data:image/png;base64,")
+    assert "<script>alert(1)</script>" in "".join(texts)
+    assert [found.get("style") for tag, found in tags if tag == "td"] == [None, "text-align:right"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from vllm_spec_tools.report.provenance import commit_of, provenance
+from vllm_spec_tools.report.provenance import commit_of
 
 
 def test_the_commit_is_that_of_the_checkout_and_says_whether_files_differ(tmp_path: Path) -> None:
@@ -23,8 +23,3 @@ def test_the_commit_is_that_of_the_checkout_and_says_whether_files_differ(tmp_pa
     assert commit_of(tmp_path) == commit
     path.write_text("two")
     assert commit_of(tmp_path) == f"{commit}+"
-
-
-def test_figures_have_date_commit_versions_and_machine() -> None:
-    found = provenance(["bench"], 3, ["a"], {"target": "t"})
-    assert {"date", "commit", "versions", "machine", "arguments", "seed"} <= set(found)

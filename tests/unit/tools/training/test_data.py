@@ -104,9 +104,9 @@ def test_the_bundled_corpus_keeps_its_own_split(monkeypatch: pytest.MonkeyPatch)
     [
         ("{", "line 2: no JSON"),
         ("[1]", "line 2: got a list"),
-        ('{"texts": "a"}', 'allowed: an object with a "text"'),
-        ('{"prompt": "a"}', 'allowed: an object with a "text"'),
-        ('{"messages": []}', 'allowed: an object with a "text"'),
+        ('{"texts": "a"}', 'allowed: an object per line with a "text"'),
+        ('{"prompt": "a"}', 'allowed: an object per line with a "text"'),
+        ('{"messages": []}', 'allowed: an object per line with a "text"'),
         ('{"messages": [{"role": "user"}]}', "the model's chat template does not take these messages: 'content'"),
     ],
 )

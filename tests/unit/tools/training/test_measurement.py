@@ -1,16 +1,25 @@
-"""Figures by hand, and what is printed of them."""
+"""Figures by hand, how often drawn drafts would be accepted, and what is printed."""
 
 import io
+import itertools
 
 import pytest
 import torch
 from rich.console import Console
 
 from tests.unit.tools.training.tiny import alphabet, random_backbone
+from vllm_spec_plugin.proposers.draw import draw_siblings
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
-from vllm_spec_tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
+from vllm_spec_tools.training.measurement import (
+    accepted_shares,
+    accuracy,
+    drawn_paths,
+    likeliest_paths,
+    rank_rows,
+    tokens_per_step,
+)
 from vllm_spec_tools.training.report import Measurement, report_of
 from vllm_spec_tools.training.rows import Row
 from vllm_spec_tools.training.train import first_heads
@@ -86,3 +95,42 @@ def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     assert ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"] in lines
     values = {(row.arm, row.metric): row.value for row in report.measurements.rows()}
     assert (values["head 1, token t+2", "top_2"], values["head 2, token t+3", "loss"]) == (0.6, 2.5)
+
+
+P = torch.tensor([0.5, 0.3, 0.15, 0.05])
+Q = torch.tensor([0.1, 0.4, 0.2, 0.3])
+
+
+def test_the_first_sibling_is_accepted_as_often_as_p_and_q_overlap():
+    """Sum of min(p, q), the mean over draws on a fine grid; error of the grid below 1e-3."""
+    uniforms = (torch.arange(4000, dtype=torch.float64)[:, None] + 0.5) / 4000
+    tokens, probs = draw_siblings(Q.log().expand(4000, -1), uniforms)
+    shares = accepted_shares(P.expand(4000, -1), tokens, probs)
+    assert float(shares.mean()) == pytest.approx(float(torch.minimum(P, Q).sum()), abs=1e-3)
+
+
+def test_shares_are_those_of_trying_siblings_in_turn_by_hand():
+    tokens = torch.tensor([[3, 1]])
+    after = Q.clone()
+    after[3] = 0
+    probs = torch.stack([Q, after / after.sum()])[None]
+    first = 0.05 / 0.3
+    left = (P - Q).clamp_min(0)
+    left = left / left.sum()
+    second = min(1.0, float(left[1] / probs[0, 1, 1]))
+    shares = accepted_shares(P[None], tokens, probs)
+    assert shares.tolist()[0] == pytest.approx([first, (1 - first) * second], abs=1e-6)
+
+
+def test_paths_are_means_of_products_likeliest_first_with_their_beginnings():
+    shares = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(1)) / 3
+    found = drawn_paths(shares, 100)
+    expected: dict[tuple[int, ...], float] = {(a,): float(shares[0, :, a].mean()) for a in range(3)}
+    for a, b in itertools.product(range(3), repeat=2):
+        expected[a, b] = float((shares[0, :, a] * shares[1, :, b]).mean())
+    assert {tuple(path): share for path, share in found} == pytest.approx(expected)
+    assert [share for _, share in found] == pytest.approx(sorted(expected.values(), reverse=True))
+    few = [tuple(path) for path, _ in drawn_paths(shares, 5)]
+    assert few == [tuple(path) for path, _ in found[:5]]
+    assert all(len(path) == 1 or path[:-1] in few for path in few)
+    assert drawn_paths(torch.zeros(2, 0, 3), 5) == []

@@ -27,7 +27,7 @@ def summed(lesson: Lesson, heads: MedusaHeads) -> torch.Tensor:
 def test_head_k_learns_the_token_k_after_the_next(labels: str) -> None:
     backbone = alphabet_backbone()
     heads = first_heads(backbone, 3, 1)
-    options = Options("m", ("d",), heads=3, steps=60, batch_tokens=200, learning_rate=0.05, labels=labels)  # type: ignore[arg-type]
+    options = Options("m", ["d"], heads=3, steps=60, batch_tokens=200, learning_rate=0.05, labels=labels)  # type: ignore[arg-type]
     training = Training(heads, teacher(backbone, heads, soft=labels == "soft"), [TEXTS], options)
     while training.step < options.steps:
         training.advance()

@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def options(tmp_path: Path, model: str) -> Options:
-    return Options(model, (str(corpus(tmp_path / "data")),), heads=2, steps=24, **SIZES)
+    return Options(model, [str(corpus(tmp_path / "data"))], heads=2, steps=24, **SIZES)
 
 
 @pytest.fixture

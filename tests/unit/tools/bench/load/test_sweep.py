@@ -1,4 +1,4 @@
-"""The order of a sweep's rounds, and what runs in them."""
+"""The order of a sweep's rounds, what runs in them, and greedy outputs against the reference's."""
 
 from typing import Any, cast
 
@@ -6,10 +6,19 @@ import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
 from vllm_spec_tools.bench.arms import NONE, Engines
-from vllm_spec_tools.bench.load.sweep import Agreement, Plan, SweepResults, figures, results_of, run_sweep
+from vllm_spec_tools.bench.load.sweep import (
+    Agreement,
+    Plan,
+    SweepResults,
+    TopTwo,
+    compare,
+    figures,
+    results_of,
+    run_sweep,
+)
 from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Output
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output, Phase, Request
 
 SPEED = "tokens_per_second"
 PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
@@ -54,14 +63,14 @@ def swept(
     asked: list[tuple[Any, ...]] | None = None,
     *,
     one_at_a_time: bool = False,
-) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
+) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[str]]:
     log: list[tuple[str, LoadJob]] = []
-    told: list[tuple[int, str]] = []
+    told: list[str] = []
     questions: list[tuple[Any, ...]] = [] if asked is None else asked
     engines = ScriptedEngines({name: ScriptedEngine(name, log, questions) for name in ARMS})
     machine = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
-    def on_run(*what: Any) -> None:
+    def on_run(what: str) -> None:
         if len(told) == most_runs:
             told.append(what)
             raise KeyboardInterrupt
@@ -125,7 +134,7 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     assert found.agreements["fixed K = 4", MIXED, 2] == Agreement(2, 0, 2)
     assert found.agreements["vLLM's ngram, K = 4", SWITCHING, 1] == Agreement(8, 0, 0)
     assert found.num_wrong == 2 + 2 + 4
-    assert told[-1][1] == "comparing greedy outputs"
+    assert told[-1] == "comparing greedy outputs"
     # The arm without drafts is asked, once for each text.
     assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))
@@ -159,3 +168,75 @@ def test_a_runs_latencies_are_percentiles_over_its_requests() -> None:
     assert [found["tpot_p50"], found["latency_p99"]] == pytest.approx([0.1, 2.0])
     found = figures(run("a", [windows((10.0,))]).answer)
     assert (found["ttft_p50"], found["tpot_p99"], found["latency_p50"]) == (None, None, None)
+
+
+# The texts of a round's only phase: token ids, and whether that is all.
+Texts = list[tuple[list[int], bool]]
+
+
+def nothing(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
+    raise AssertionError("nothing to ask")
+
+
+def job(*temperatures: float) -> LoadJob:
+    requests = (Request("easy", f"prompt {place}", temperature, 9) for place, temperature in enumerate(temperatures))
+    return LoadJob(1, (Phase(tuple(requests), 9),), 0)
+
+
+def wrote(arm: str, *phases: Texts, number: int = 0) -> LoadRun:
+    outputs = [[Output(token_ids, has_ended) for token_ids, has_ended in texts] for texts in phases]
+    return run(arm, [steady(10.0, outputs=phase) for phase in outputs], number=number)
+
+
+def compared(ours: Texts, theirs: Texts, top_two: TopTwo = nothing, temperature: float = 0.0) -> Agreement:
+    return compare([wrote("optimal", ours)], [wrote("none", theirs)], {0: job(temperature, temperature)}, top_two, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([([1, 2], True), ([3], True)], [([1, 2], True), ([3], True)], Agreement(2, 0, 0)),
+        # Compared as far as both have written; where one has nothing, not at all.
+        ([([1, 2, 3], True), ([4, 5], False)], [([1], False), ([4, 5, 6], False)], Agreement(2, 0, 0)),
+        ([([1], True), ([4], False)], [([1], True), ([], False)], Agreement(1, 0, 0)),
+        ([([1], True), ([4], True), ([7], False)], [([1], True)], Agreement(1, 0, 0)),
+        # One has ended before the other goes on.
+        ([([1], True)], [([1, 2], False)], Agreement(1, 0, 1)),
+        ([([1, 2], False)], [([1], True)], Agreement(1, 0, 1)),
+    ],
+)
+def test_outputs_agree_as_far_as_both_got(ours: Texts, theirs: Texts, expected: Agreement) -> None:
+    assert compared(ours, theirs) == expected
+
+
+def test_the_two_tokens_are_weighed_after_the_text_that_both_share() -> None:
+    asked = []
+
+    def top_two(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
+        asked.append((prompt, text))
+        return {5: -1.0, 6: -1.0}
+
+    ours, theirs = [([3], True), ([1, 2, 6, 9], True)], [([3], True), ([1, 2, 5, 8], True)]
+    assert compared(ours, theirs, top_two) == Agreement(2, 1, 0)
+    assert asked == [("prompt 1", (1, 2))]
+
+
+@pytest.mark.parametrize(("distance", "expected"), [(1e-5, Agreement(1, 1, 0)), (0.5, Agreement(1, 0, 1))])
+def test_tokens_that_are_not_equally_likely_are_wrong(distance: float, expected: Agreement) -> None:
+    assert compared([([1, 5], False)], [([1, 6], False)], lambda *asked: {5: 0.0, 6: -distance}) == expected
+
+
+def test_only_greedy_outputs_are_compared_and_a_list_of_requests_begins_anew_at_its_end() -> None:
+    assert compared([([1], True)], [([2], True)], temperature=1.0) == Agreement(0, 0, 0)
+    ours, theirs = [([1], True), ([2], True), ([3], True)], [([1], True), ([9], True), ([4], True)]
+    jobs = {0: job(0.0, 1.5)}
+    found = compare([wrote("a", ours)], [wrote("none", theirs)], jobs, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4)
+    assert found == Agreement(2, 0, 1)
+
+
+def test_rounds_and_phases_are_compared_with_their_own() -> None:
+    phase = job(0.0).phases[0]
+    jobs = {number: LoadJob(1, (phase, phase), number) for number in range(2)}
+    ours = [wrote("optimal", [([1], True)], [([2], True)], number=0), wrote("optimal", [([3], True)], [], number=1)]
+    theirs = [wrote("none", [([3], True)], [], number=1), wrote("none", [([1], True)], [([2], True)], number=0)]
+    assert compare(ours, theirs, jobs, nothing, 1e-4) == Agreement(3, 0, 0)

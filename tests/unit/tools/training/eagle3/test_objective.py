@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.unit.tools.training.tiny import alphabet, alphabet_backbone
+from vllm_spec_plugin.proposers.eagle3.layout import read_layout
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3 import objective
@@ -23,12 +24,12 @@ from vllm_spec_tools.training.options import Eagle3Options
 from vllm_spec_tools.training.rows import Row, side_by_side
 
 TEXTS = [Row(alphabet(20, start)) for start in range(26)]
-OPTIONS = Eagle3Options("m", ("d",), draft_tokens=3, steps=60, batch_tokens=200, learning_rate=0.02)
+OPTIONS = Eagle3Options("m", ["d"], draft_tokens=3, steps=60, batch_tokens=200, learning_rate=0.02)
 
 
 def head_for(backbone: Backbone, ids: torch.Tensor) -> Eagle3Head:
-    options = Eagle3Options("m", ("d",), draft_vocab=len(ids))
-    return new_head(backbone, new_config(backbone, options), ids, seed=0)
+    options = Eagle3Options("m", ["d"], draft_vocab=len(ids))
+    return new_head(backbone, read_layout(new_config(backbone, options), "config.json"), ids, seed=0)
 
 
 @pytest.mark.parametrize("draft_vocab", [30, 28])

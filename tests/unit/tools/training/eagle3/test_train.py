@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def options(tmp_path: Path, model: str) -> Eagle3Options:
-    return Eagle3Options(model, (str(corpus(tmp_path / "data")),), draft_tokens=2, steps=12, **SIZES)
+    return Eagle3Options(model, [str(corpus(tmp_path / "data"))], draft_tokens=2, steps=12, **SIZES)
 
 
 def train(options: Eagle3Options, out: Path, *, restart: bool = False) -> dict[str, dict[str, Any]]:

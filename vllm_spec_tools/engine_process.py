@@ -1,0 +1,257 @@
+"""Runs an engine in a process of its own, see `certify/jobs.py`: `python -m vllm_spec_tools.engine_process`.
+
+Its arguments are those of `vllm.LLM`, "speculative_config" being the path of a plugin.yaml or vLLM's own, as a dict or
+JSON, and "cores" those that the process may use. "hooks" may name a module whose `install(arguments)` runs before the
+engine is built, and whose `around(llm, job)` is a context manager that yields the notes of the job's result.
+"""
+
+import functools
+import importlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from vllm_spec_plugin.config.request_options import draft_options
+from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Step
+from vllm_spec_tools.certify.jobs import Job, Output, Request, Result
+from vllm_spec_tools.engine_child import answer_questions
+
+_WAKING_STEPS = 6
+# Labels over which values are added up.
+_SUMMED = ("method", "model_name", "engine")
+
+
+def _metrics(llm: Any) -> dict[str, float]:
+    from prometheus_client import REGISTRY
+
+    values = {m.name: float(m.value) for m in llm.get_metrics() if hasattr(m, "value")}
+    values = {name: value for name, value in values.items() if not name.startswith("vllm_spec_plugin:")}
+    for metric in REGISTRY.collect():
+        for sample in metric.samples:
+            if sample.name.startswith("vllm_spec_plugin:") and sample.name.endswith("_total"):
+                labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k not in _SUMMED)
+                name = sample.name + (f"{{{labels}}}" if labels else "")
+                values[name] = values.get(name, 0.0) + sample.value
+    return values
+
+
+def _sampling_params(params: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    params = dict(params)
+    if "structured_outputs" in params:
+        params["structured_outputs"] = StructuredOutputsParams(**params["structured_outputs"])
+    return SamplingParams(**params)
+
+
+def _lora_requests(job: Job) -> Any:
+    """The adapter of each request; None if no request has one, as vLLM allows them only where LoRA is enabled."""
+    from vllm.lora.request import LoRARequest
+
+    folders = sorted({request.lora for request in job.requests} - {""})
+    ids = {folder: i for i, folder in enumerate(folders, start=1)}
+    if not ids:
+        return None
+    return [LoRARequest(r.lora, ids[r.lora], r.lora) if r.lora else None for r in job.requests]
+
+
+def _logprobs(entries: Any) -> Any:
+    if entries is None:
+        return None
+    return [e and {token: value.logprob for token, value in e.items()} for e in entries]
+
+
+def _rows(entries: Any) -> list[Any]:
+    """Per token [vocab_size], from vLLM's flat logprobs of all tokens."""
+    rows = []
+    for start, end in zip(entries.start_indices, entries.end_indices, strict=True):
+        token_ids = np.array(entries.token_ids[start:end])
+        row = np.full(token_ids.max() + 1, -np.inf, np.float32)
+        row[token_ids] = entries.logprobs[start:end]
+        rows.append(row)
+    return rows
+
+
+def _output(o: Any) -> Output:
+    is_flat = hasattr(o.logprobs, "start_indices")
+    logprobs, rows = (None, _rows(o.logprobs)) if is_flat else (_logprobs(o.logprobs), None)
+    return Output(list(o.token_ids), o.text, o.finish_reason, o.stop_reason, logprobs, rows)
+
+
+def _prompt(request: Request) -> Any:
+    return {"prompt_token_ids": list(request.prompt)}
+
+
+def _generate(llm: Any, job: Job) -> tuple[list[list[Output]], list[Any]]:
+    if not job.requests:
+        return [], []
+    params = [_sampling_params(request.params) for request in job.requests]
+    prompts = [_prompt(request) for request in job.requests]
+    answers = llm.generate(prompts, params, use_tqdm=False, lora_request=_lora_requests(job))
+    outputs = [[_output(o) for o in answer.outputs] for answer in answers]
+    if parser := _reasoning_parser(llm):
+        for output in (output for group in outputs for output in group):
+            output.content = llm.get_tokenizer().decode(
+                parser.extract_content_ids(output.token_ids), skip_special_tokens=True
+            )
+    return outputs, answers
+
+
+def _generate_by_step(llm: Any, job: Job) -> tuple[list[list[Output]], list[Any]]:
+    from vllm.sampling_params import RequestOutputKind
+
+    outputs, answers = {}, {}
+    for number, request in enumerate(job.requests):
+        params = _sampling_params(request.params | {"output_kind": RequestOutputKind.DELTA})
+        outputs[str(number)] = [Output([], "", "length", None, None) for _ in range(params.n)]
+        llm.llm_engine.add_request(str(number), _prompt(request), params)
+    while llm.llm_engine.has_unfinished_requests():
+        for answer in llm.llm_engine.step():
+            answers[answer.request_id] = answer
+            for part in answer.outputs:
+                output = outputs[answer.request_id][part.index]
+                output.token_ids.extend(part.token_ids)
+                output.steps.append(len(part.token_ids))
+    return list(outputs.values()), [answers[name] for name in outputs]
+
+
+class Session:
+    """An engine and the questions that it answers."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        """Builds the engine."""
+        from vllm import LLM
+
+        from vllm_spec_plugin import speculative_config
+
+        if cores := arguments.pop("cores", None):
+            os.sched_setaffinity(0, cores)
+        name = arguments.pop("hooks", "")
+        self._hooks = importlib.import_module(name) if name else None
+        if self._hooks:
+            self._hooks.install(arguments)
+        if isinstance(config := arguments.get("speculative_config"), str):
+            arguments["speculative_config"] = (
+                json.loads(config) if config.startswith("{") else speculative_config(config)
+            )
+        if plugin := arguments.get("reasoning_parser_plugin"):
+            from vllm.reasoning import ReasoningParserManager
+
+            # As a server does; `LLM` looks for the parser before it reads the plugin.
+            ReasoningParserManager.import_reasoning_parser(plugin)
+        self._llm = LLM(**({"disable_log_stats": False} | arguments))
+        # Put in by the first job that asks for its steps: on some devices it costs time.
+        self._watch: Any = None
+
+    def facts(self) -> dict[str, Any]:
+        """What vLLM chose by itself, the device, the tokenizer, and what a token takes in the KV cache of a rank."""
+        import torch
+
+        from vllm_spec_tools.inspection import kv_bytes_of_token
+
+        config = self._llm.llm_engine.vllm_config
+        model, device = config.model_config, str(config.device_config.device_type)
+        return {
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "ranks": config.parallel_config.world_size,
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+            "max_model_len": config.model_config.max_model_len,
+            "vocab_size": model.get_vocab_size(),
+            "has_tokenizer": not model.skip_tokenizer_init,
+            "reasoning_end": getattr(_reasoning_parser(self._llm), "end_token_id", None),
+            "asynchronous_scheduling": bool(config.scheduler_config.async_scheduling),
+            "compilation": config.compilation_config.mode.name,
+            "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "kv_blocks": config.cache_config.num_gpu_blocks,
+            "block_size": config.cache_config.block_size,
+            "kv_bytes_per_token": kv_bytes_of_token(self._llm),
+        }
+
+    def run(self, job: Job) -> Result:
+        """Runs one job to its end."""
+        import torch
+
+        llm = self._llm
+        torch.manual_seed(job.torch_seed)
+        before, start = _metrics(llm), time.perf_counter()
+        with self._hooks.around(llm, job) if self._hooks else nullcontext({}) as notes:
+            outputs, answers = (_generate_by_step if job.by_step else _generate)(llm, job)
+        seconds, after = time.perf_counter() - start, _metrics(llm)
+        return Result(
+            outputs=outputs,
+            encoded=[tuple(llm.get_tokenizer().encode(text)) for text in job.texts],
+            prompt_logprobs=[_logprobs(answer.prompt_logprobs) for answer in answers],
+            metrics={name: value - before.get(name, 0) for name, value in after.items()},
+            seconds=seconds,
+            notes=notes,
+        )
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        """Runs a job of concurrent streams."""
+        import torch
+
+        from vllm_spec_tools.inspection import SteppedEngine, StepWatch, speculation_counts
+
+        prompts = {request.prompt for phase in job.phases for request in phase.requests}
+        options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
+        engine = SteppedEngine(self._llm, prompts, options)
+        if job.record_steps:
+            self._watch = self._watch or StepWatch(self._llm)
+            self._watch.clear()
+        # Every round computes its prompts, however often they came before.
+        self._llm.reset_prefix_cache()
+        torch.manual_seed(job.seed)
+        answers: list[PhaseAnswer] = []
+        cpu_start = time.process_time()
+        for phase in job.phases:
+            loop = ClosedLoop(engine, job.streams, phase)
+            if not phase.is_pass:
+                loop.ramp_up(1 if answers else _WAKING_STEPS)
+            before = speculation_counts(self._llm)
+            progress = loop.run()
+            after = speculation_counts(self._llm)
+            drafts, tokens, accepted, *by_position = (
+                new - old for new, old in itertools.zip_longest(after, before, fillvalue=0)
+            )
+            answers.append(PhaseAnswer(progress, drafts, tokens, accepted, by_position))
+        cpu_seconds = time.process_time() - cpu_start
+        return LoadAnswer(
+            cpu_seconds, answers, [Step(**seen) for seen in self._watch.steps] if job.record_steps else []
+        )
+
+    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
+        text = (*self._llm.get_tokenizer().encode(prompt), *token_ids)
+        request = Request(text, {"temperature": 0.0, "max_tokens": 1, "logprobs": 2, "detokenize": False})
+        [[output]] = _generate(self._llm, Job([request]))[0]
+        found: dict[int, float] = output.logprobs[0]  # type: ignore[index]
+        return found
+
+
+def _reasoning_parser(llm: Any) -> Any:
+    config = llm.llm_engine.vllm_config
+    name = config.structured_outputs_config.reasoning_parser
+    # Some models name one themselves; without a tokenizer there is no text to look for its end in.
+    if not name or config.model_config.skip_tokenizer_init:
+        return None
+    from vllm.reasoning import ReasoningParserManager
+
+    return ReasoningParserManager.get_reasoning_parser(name)(llm.get_tokenizer())
+
+
+def build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Builds an engine, which answers names of the session's methods with their arguments."""
+    session = Session(arguments)
+    return session.facts(), lambda question: getattr(session, question[0])(*question[1:])
+
+
+if __name__ == "__main__":
+    answer_questions(build)
