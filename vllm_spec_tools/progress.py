@@ -46,9 +46,15 @@ class Tasks:
         self._progress.stop()
 
     @contextlib.contextmanager
-    def task(self, name: str, total: int) -> Iterator[Callable[..., None]]:
-        """Shows a bar for the time of the block; yields a function of the number done and, if any, a note."""
-        task = self._progress.add_task(name, total=total, note="")
+    def task(self, name: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
+        """Shows a bar for the time of the block; yields a function of the number done and, if any, a note.
+
+        Args:
+            name: of the task.
+            total: number to do.
+            before: number that an interrupted run has done.
+        """
+        task = self._progress.add_task(name, total=total, completed=before, note="")
         start = said = self._clock()
         if not self._console.is_terminal:
             _line(self._console, name)
@@ -57,8 +63,8 @@ class Tasks:
             nonlocal said
             self._progress.update(task, completed=done, note=note)
             now = self._clock()
-            if not self._console.is_terminal and done and now - said >= _TASK_SECONDS:
-                said, left = now, (now - start) * (total - done) / done
+            if not self._console.is_terminal and done > before and now - said >= _TASK_SECONDS:
+                said, left = now, (now - start) * (total - done) / (done - before)
                 _line(self._console, f"{name}: {done:,}/{total:,}, {_minutes(left)} left{note and f', {note}'}")
 
         yield advance

@@ -315,7 +315,7 @@ def _train_to_end(
 
     smooth = math.nan
     save_every, measure_every = max(1, options.steps // SAVES), max(1, options.steps // MEASUREMENTS)
-    with tasks.task("training", options.steps) as advance, _interrupts_wait() as is_interrupted:
+    with tasks.task("training", options.steps, training.step) as advance, _interrupts_wait() as is_interrupted:
         while training.step < options.steps:
             if training.step % measure_every == 0:
                 measure()
