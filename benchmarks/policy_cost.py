@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.turns import Turns, length_of, longest
 
@@ -103,7 +103,7 @@ class _Server:
     def step(self) -> tuple[int, int, int, float]:
         """Nanoseconds of planning, of the outcomes and of what the step took, and planned draft tokens per request."""
         control, clock, num_requests = self._control, time.thread_time_ns, len(self._requests)
-        batch = Batch(num_requests, num_requests, num_requests * _CONTEXT, num_requests * self._most)
+        batch = StepBatch(num_requests, num_requests, num_requests * _CONTEXT, num_requests * self._most)
         begin = clock()
         chosen = control.plan(self._requests, batch)
         plan = clock() - begin
@@ -133,7 +133,7 @@ class _Server:
             fates.append(_Fate(turns, source, drafted, min(accepted, drafted)))
         return fates
 
-    def _measured(self, fates: Sequence[_Fate]) -> Measured:
+    def _measured(self, fates: Sequence[_Fate]) -> MeasuredStep:
         drafting = []
         for proposer, method in enumerate(self._methods):
             rows = sum(fate.drafted for fate in fates if fate.source == proposer)
@@ -142,6 +142,6 @@ class _Server:
         num_tokens = len(fates) + sum(fate.drafted for fate in fates)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
         seconds += sum(part.seconds for part in drafting)
-        return Measured(
+        return MeasuredStep(
             num_tokens, len(fates), len(fates) * _CONTEXT, seconds, tuple(drafting), num_tokens > len(fates)
         )

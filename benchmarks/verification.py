@@ -8,9 +8,9 @@ import torch
 
 from vllm_spec_plugin.verification.block import reflected
 from vllm_spec_plugin.verification.chain import Method, verify_chain
-from vllm_spec_plugin.verification.draw import draw
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.noise import Noise
-from vllm_spec_plugin.verification.rows import Rows
+from vllm_spec_plugin.verification.sampling import draw
 
 # Standard deviations of logits over the vocabulary, and of the draft's from the target's where times are taken.
 _LOGITS, _APART = 3.0, 1.0

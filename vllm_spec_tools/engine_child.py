@@ -34,7 +34,7 @@ class StartError(EngineError):
     """An engine refused to start; the message is its own."""
 
 
-class Refusal(StartError):
+class EngineRefusal(StartError):
     """The same, for a reason that the message says in whole: no log is needed beside it."""
 
 
@@ -103,7 +103,7 @@ class EngineChild:
         try:
             self.facts()
         except StartError as error:
-            log = "" if isinstance(error, Refusal) else f"; {self.last_words()}"
+            log = "" if isinstance(error, EngineRefusal) else f"; {self.last_words()}"
             raise EngineError(f"{self.name} did not start: {error}{log}") from None
 
     def ask(self, question: Any) -> Any:
@@ -191,7 +191,7 @@ def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Cal
     try:
         facts, answer = build(connection.recv())
     except UserError as error:
-        connection.send(Refusal(str(error)))
+        connection.send(EngineRefusal(str(error)))
         sys.exit(1)
     except Exception as error:
         # Before the message, after which the parent ends this process.

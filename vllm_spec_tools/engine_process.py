@@ -19,8 +19,8 @@ import numpy as np
 
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Step
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result
+from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, PhaseAnswer
+from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult
 from vllm_spec_tools.engine_child import answer_questions
 
 _WAKING_STEPS = 6
@@ -80,17 +80,17 @@ def _rows(entries: Any) -> list[Any]:
     return rows
 
 
-def _output(o: Any) -> Output:
+def _output(o: Any) -> JobOutput:
     is_flat = hasattr(o.logprobs, "start_indices")
     logprobs, rows = (None, _rows(o.logprobs)) if is_flat else (_logprobs(o.logprobs), None)
-    return Output(list(o.token_ids), o.text, o.finish_reason, o.stop_reason, logprobs, rows)
+    return JobOutput(list(o.token_ids), o.text, o.finish_reason, o.stop_reason, logprobs, rows)
 
 
-def _prompt(request: Request) -> Any:
+def _prompt(request: CertifyRequest) -> Any:
     return {"prompt_token_ids": list(request.prompt)}
 
 
-def _generate(llm: Any, job: Job) -> tuple[list[list[Output]], list[Any]]:
+def _generate(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     if not job.requests:
         return [], []
     params = [_sampling_params(request.params) for request in job.requests]
@@ -105,13 +105,13 @@ def _generate(llm: Any, job: Job) -> tuple[list[list[Output]], list[Any]]:
     return outputs, answers
 
 
-def _generate_by_step(llm: Any, job: Job) -> tuple[list[list[Output]], list[Any]]:
+def _generate_by_step(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     from vllm.sampling_params import RequestOutputKind
 
     outputs, answers = {}, {}
     for number, request in enumerate(job.requests):
         params = _sampling_params(request.params | {"output_kind": RequestOutputKind.DELTA})
-        outputs[str(number)] = [Output([], "", "length", None, None) for _ in range(params.n)]
+        outputs[str(number)] = [JobOutput([], "", "length", None, None) for _ in range(params.n)]
         llm.llm_engine.add_request(str(number), _prompt(request), params)
     while llm.llm_engine.has_unfinished_requests():
         for answer in llm.llm_engine.step():
@@ -175,7 +175,7 @@ class Session:
             "kv_bytes_per_token": kv_bytes_of_token(self._llm),
         }
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: Job) -> JobResult:
         """Runs one job to its end."""
         import torch
 
@@ -185,7 +185,7 @@ class Session:
         with self._hooks.around(llm, job) if self._hooks else nullcontext({}) as notes:
             outputs, answers = (_generate_by_step if job.by_step else _generate)(llm, job)
         seconds, after = time.perf_counter() - start, _metrics(llm)
-        return Result(
+        return JobResult(
             outputs=outputs,
             encoded=[tuple(llm.get_tokenizer().encode(text)) for text in job.texts],
             prompt_logprobs=[_logprobs(answer.prompt_logprobs) for answer in answers],
@@ -224,13 +224,13 @@ class Session:
             answers.append(PhaseAnswer(progress, drafts, tokens, accepted, by_position))
         cpu_seconds = time.process_time() - cpu_start
         return LoadAnswer(
-            cpu_seconds, answers, [Step(**seen) for seen in self._watch.steps] if job.record_steps else []
+            cpu_seconds, answers, [EngineStep(**seen) for seen in self._watch.steps] if job.record_steps else []
         )
 
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
         text = (*self._llm.get_tokenizer().encode(prompt), *token_ids)
-        request = Request(text, {"temperature": 0.0, "max_tokens": 1, "logprobs": 2, "detokenize": False})
+        request = CertifyRequest(text, {"temperature": 0.0, "max_tokens": 1, "logprobs": 2, "detokenize": False})
         [[output]] = _generate(self._llm, Job([request]))[0]
         found: dict[int, float] = output.logprobs[0]  # type: ignore[index]
         return found

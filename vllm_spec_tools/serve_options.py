@@ -119,7 +119,7 @@ def refused_features(arguments: Any) -> dict[str, list[str]]:
     Raises:
         ConfigError: vLLM refuses the server.
     """
-    from vllm_spec_plugin.compat.reading import read_facts
+    from vllm_spec_plugin.compat.read_facts import read_facts
     from vllm_spec_plugin.support.refusals import refusals
     from vllm_spec_plugin.support.rules import Feature
 

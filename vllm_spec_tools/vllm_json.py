@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS
-from vllm_spec_plugin.config.reading import parse_config
+from vllm_spec_plugin.config.loading import parse_config
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, Kind, method_of

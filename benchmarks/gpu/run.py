@@ -26,9 +26,9 @@ from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.curves import whole_steps
 from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
-from vllm_spec_tools.bench.load.sweep import Plan, figures
-from vllm_spec_tools.bench.load.workloads import BEGINNINGS, Sizes
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Phase, Request, Step
+from vllm_spec_tools.bench.load.sweep import SweepPlan, figures
+from vllm_spec_tools.bench.load.workloads import BEGINNINGS, LoadSizes
+from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, LoadRequest, Phase
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
@@ -120,7 +120,9 @@ def _equal(answer: LoadAnswer, reference: LoadAnswer, job: LoadJob) -> dict[str,
     return counts
 
 
-def run(models: Path, out: Path, names: Sequence[str], plan: Plan, kv_bytes: int, minutes: float, dtype: str) -> None:
+def run(
+    models: Path, out: Path, names: Sequence[str], plan: SweepPlan, kv_bytes: int, minutes: float, dtype: str
+) -> None:
     """Runs all cells of arms, and appends a line of JSON for each."""
     begin = time.monotonic()
     weights = sum(path.stat().st_size for path in models.glob("*/*.safetensors"))
@@ -157,10 +159,10 @@ def run(models: Path, out: Path, names: Sequence[str], plan: Plan, kv_bytes: int
 
 def _step_times(arm: EngineProcess, levels: Sequence[int]) -> list[dict[str, float]]:
     """Medians by requests and by tokens that the target computed, without prompts."""
-    times: dict[tuple[int, int], list[Step]] = {}
+    times: dict[tuple[int, int], list[EngineStep]] = {}
     for level in levels:
         texts = (BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
-        requests = tuple(Request("easy", text, 0.0, _CURVE_TOKENS) for text in texts)
+        requests = tuple(LoadRequest("easy", text, 0.0, _CURVE_TOKENS) for text in texts)
         phase = Phase(requests, level * _CURVE_TOKENS, is_pass=True)
         for step in whole_steps(arm.load(LoadJob(level, (phase,), 0, record_steps=True)).steps, level):
             times.setdefault((level, step.num_tokens), []).append(step)
@@ -180,7 +182,7 @@ def _run_cell(
     arm: EngineProcess,
     name: str,
     cell: tuple[str, int],
-    plan: Plan,
+    plan: SweepPlan,
     references: dict[tuple[str, int], LoadAnswer],
     write: Any,
 ) -> None:
@@ -235,9 +237,9 @@ def main(
         return
     names = [name for name in ARMS if not arm or any(text in name for text in arm)]
     cells = tuple((kind, int(level)) for level in levels.split(",") for kind in workload or ("easy", "mixed"))
-    sizes = Sizes(request_tokens=tokens, stream_tokens=tokens, min_total_tokens=4 * tokens)
+    sizes = LoadSizes(request_tokens=tokens, stream_tokens=tokens, min_total_tokens=4 * tokens)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    run(models, out, names, Plan(cells, BEGINNINGS, sizes, rounds, 0), int(kv_gib * 2**30), minutes, dtype)
+    run(models, out, names, SweepPlan(cells, BEGINNINGS, sizes, rounds, 0), int(kv_gib * 2**30), minutes, dtype)
     typer.echo(table(out), nl=False)
 
 

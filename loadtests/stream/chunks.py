@@ -50,7 +50,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class StreamChunk:
     """A chunk of a stream.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Body(_Json):
     error: Any = None
 
 
-def read_event(data: str) -> Chunk | ErrorEvent | None:
+def read_event(data: str) -> StreamChunk | ErrorEvent | None:
     """Reads an event of `/v1/completions` or `/v1/chat/completions`, with one choice (n = 1).
 
     Returns:
@@ -127,12 +127,12 @@ def read_event(data: str) -> Chunk | ErrorEvent | None:
     if body.choices is None:
         raise ChunkError(f"no choices: {data[:_MOST_SHOWN]}")
     if not body.choices:
-        return Chunk(usage=body.usage, has_choice=False)
+        return StreamChunk(usage=body.usage, has_choice=False)
     [choice] = body.choices
     delta = choice.delta
     if delta is None:
-        return Chunk(choice.text or "", choice.token_ids, body.usage, choice.finish_reason)
+        return StreamChunk(choice.text or "", choice.token_ids, body.usage, choice.finish_reason)
     text = delta.content or delta.reasoning or delta.reasoning_content or ""
     has_content = text or choice.token_ids or choice.finish_reason is not None or delta.tool_calls
     is_opening = delta.role is not None and not has_content
-    return Chunk(text, choice.token_ids, body.usage, choice.finish_reason, is_opening=is_opening)
+    return StreamChunk(text, choice.token_ids, body.usage, choice.finish_reason, is_opening=is_opening)

@@ -7,7 +7,7 @@ from typing import Any
 import requests
 import urllib3
 
-from loadtests.stream.chunks import Chunk, ChunkError, ErrorEvent, EventParser, read_event
+from loadtests.stream.chunks import ChunkError, ErrorEvent, EventParser, StreamChunk, read_event
 from loadtests.stream.timing import ErrorKind, StreamRecord
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -30,7 +30,7 @@ class StreamReader:
         self.is_over = False
         self._started = started
         self._parser = EventParser()
-        self._chunks: list[tuple[float, Chunk]] = []
+        self._chunks: list[tuple[float, StreamChunk]] = []
         self._error: ErrorKind | None = None
         self._message = ""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from loadtests.stream.chunks import Chunk
+from loadtests.stream.chunks import StreamChunk
 
 
 class ErrorKind(StrEnum):
@@ -30,7 +30,7 @@ class StreamRecord:
 
     started: float
     ended: float
-    chunks: Sequence[tuple[float, Chunk]] = ()
+    chunks: Sequence[tuple[float, StreamChunk]] = ()
     error: ErrorKind | None = None
     message: str = ""
 
@@ -98,7 +98,7 @@ def measure(record: StreamRecord) -> Measures:
     )
 
 
-def _sizes(chunks: Sequence[Chunk]) -> tuple[int, ...] | None:
+def _sizes(chunks: Sequence[StreamChunk]) -> tuple[int, ...] | None:
     """Tokens of each chunk; None without chunks, or if one does not report them."""
     if not chunks:
         return None

@@ -13,7 +13,7 @@ from tests.engine.forks import ForkServer
 from tests.engine.v2 import RUNNER, runner_environment
 from tests.fixed_length import distant, fixed_length
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.certify.jobs import EngineProcess, Job, Result
+from vllm_spec_tools.certify.jobs import EngineProcess, Job, JobResult
 from vllm_spec_tools.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -122,14 +122,14 @@ class Arms:
         self._results = results
         results.mkdir(exist_ok=True)
 
-    def run(self, engine: Engine, job: Job) -> Result:
+    def run(self, engine: Engine, job: Job) -> JobResult:
         """The result of `job` on `engine`, from an earlier run of the session if there was one."""
         path = self._results / hashlib.sha256(repr((engine, job)).encode()).hexdigest()
         if not path.exists():
             partial = self._folder / "result"
             partial.write_bytes(pickle.dumps(self._arm(engine).run(job)))
             partial.rename(path)
-        result: Result = pickle.loads(path.read_bytes())
+        result: JobResult = pickle.loads(path.read_bytes())
         return result
 
     def python(self, environment: Mapping[str, str]) -> Sequence[str]:

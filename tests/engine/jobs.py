@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vllm_spec_tools.certify import jobs
-from vllm_spec_tools.certify.jobs import Output, Request, Result, Tokens
+from vllm_spec_tools.certify.jobs import CertifyRequest, JobOutput, JobResult, Tokens
 
-__all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens", "hooked"]
+__all__ = ["CertifyRequest", "Job", "JobOutput", "JobResult", "Session", "Tokens", "hooked"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from unittest import mock
 
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
 
@@ -31,7 +31,7 @@ class RandomControl(FixedControl):
         """Starts the sequence of random numbers."""
         self._rng = Random(0)
 
-    def plan(self, wishes: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, wishes: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
         """Draws each request's turns."""
         return [self._turns(request.limits) for request in wishes]
 

@@ -10,7 +10,7 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
 from vllm_spec_tools.certify import chi_square
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.law import probabilities
+from vllm_spec_tools.certify.target_probabilities import probabilities
 
 NUM_POSITIONS = 3
 # After the first token there is room for as many drafts as are looked at, and one more token.

@@ -16,16 +16,16 @@ from tests.engine.sabotage import environment
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify import jobs
-from vllm_spec_tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
-from vllm_spec_tools.certify.law import RAW_LOGITS
 from vllm_spec_tools.certify.results import Check
+from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.cli import app
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 # Without full sizes two settings less, which no sabotage here needs.
-SIZES = Sizes(False, 16, 32, 4, 500, 125, 1e9) if is_full() else Sizes(True, 16, 32, 4, 300, 100, 1e9)
+SIZES = BaselineSizes(False, 16, 32, 4, 500, 125, 1e9) if is_full() else BaselineSizes(True, 16, 32, 4, 300, 100, 1e9)
 # Of a sabotaged engine; sampling stops at the round that shows it.
 MOST = dataclasses.replace(SIZES, samples=2000)
 # Of each p-value here: 1e-3 over the 40 that there are at most.
@@ -63,7 +63,7 @@ class Sabotaged:
     def __init__(self, arms: Arms, engine: Engine, sabotage: str = "") -> None:
         self._arms, self._engine, self._sabotage = arms, engine, sabotage
 
-    def run(self, job: jobs.Job) -> jobs.Result:
+    def run(self, job: jobs.Job) -> jobs.JobResult:
         return self._arms.run(self._engine, hooked(job, sabotage=self._sabotage))
 
     def facts(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def baseline(arms: Arms) -> Baseline:
     return run_baseline(Sabotaged(arms, plain), None, SIZES, None, lambda what: None)
 
 
-def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: Sizes) -> list[Check]:
+def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: BaselineSizes) -> list[Check]:
     if kind == "greedy":
         return [check_greedy(engine, baseline, kind, "")]
     if kind == "JSON":

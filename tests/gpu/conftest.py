@@ -17,16 +17,16 @@ from tests.gpu.arms import ALL, Setup
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.bench.engine_args import arm_environment
 from vllm_spec_tools.certify import jobs
-from vllm_spec_tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseline
 from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.certify.law import RAW_LOGITS
+from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.engine_child import EngineError
 
 HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.
 REHEARSED = ("none, V1", "draft_model", "native draft_model, V1", "cascade, few blocks")
 # vLLM's drafters refuse some settings.
-SIZES = Sizes(True, 16, 48, 4, 300 if HAS_GPU else 100, 100, 1e9, by_vllm=True)
+SIZES = BaselineSizes(True, 16, 48, 4, 300 if HAS_GPU else 100, 100, 1e9, by_vllm=True)
 
 
 class Subject:

@@ -7,8 +7,8 @@ from vllm_spec_plugin.config.draft_length import (
     HeuristicDraftLength,
     OptimalDraftLength,
 )
+from vllm_spec_plugin.config.loading import load_config, parse_config
 from vllm_spec_plugin.config.plugin import PluginConfig, VerificationConfig
-from vllm_spec_plugin.config.reading import load_config, parse_config
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig

@@ -15,7 +15,7 @@ from vllm_spec_plugin.compat.draft_model import (
     load_draft_model,
 )
 from vllm_spec_plugin.drafting.ranks import RankAgreement
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
@@ -140,7 +140,7 @@ class VllmDraftEngine:
             int(table.num_blocks_per_row[row]) * size for table, size in zip(self._tables, self._sizes, strict=True)
         )
 
-    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+    def start(self, chunks: Sequence[TextChunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
         drafting = sum(chunk.num_draft_tokens > 0 for chunk in chunks)
         self._inputs = inputs = self._pass_inputs(
@@ -218,7 +218,7 @@ class VllmDraftEngine:
             self.coverage.allocated(request_id, first, block_ids[group][first:], index)
 
 
-def rank_plan(chunks: Sequence[Chunk]) -> list[int]:
+def rank_plan(chunks: Sequence[TextChunk]) -> list[int]:
     """Returns what tensor-parallel ranks must have in common before their passes: rows, positions, draft lengths."""
     ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
     return [*ends, *(chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens)]

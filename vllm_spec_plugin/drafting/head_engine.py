@@ -13,7 +13,7 @@ from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.ranks import RanksDifferError
 from vllm_spec_plugin.drafting.state_buffer import Span, StateBuffer
 from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
 
@@ -106,7 +106,7 @@ class HeadEngine(VllmDraftEngine):
             planned: ids of the requests that get drafts after the step.
             at_least: minimum tokens of a text; fewer wait for more.
         """
-        chunks: list[Chunk] = []
+        chunks: list[TextChunk] = []
         soon: set[int] = set()
         for row, (request_id, at, _) in enumerate(spans):
             first, stop = self.states.span(request_id)
@@ -124,7 +124,7 @@ class HeadEngine(VllmDraftEngine):
             if start < stop:
                 view = RequestView(request_id, text[:stop], 0, np.empty(0), point_mass=True, row=row)
                 soon.update(self.coverage.blocks_filled(start, stop, tables))
-                chunks.append(Chunk(view, start, stop, 0, tables))
+                chunks.append(TextChunk(view, start, stop, 0, tables))
         if not chunks:
             return
         try:
@@ -137,7 +137,7 @@ class HeadEngine(VllmDraftEngine):
             self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, chunk.tables)
             self.states.drop_before(chunk.request.request_id, chunk.stop - 1)
 
-    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+    def start(self, chunks: Sequence[TextChunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
         self._states = self.states.take([(c.request.request_id, c.start, c.stop - c.start) for c in chunks])
         self._is_first, self._drafts = True, any(chunk.num_draft_tokens for chunk in chunks)

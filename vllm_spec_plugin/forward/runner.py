@@ -11,7 +11,7 @@ from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.drafting.pending_drafts import tokens_to_send
-from vllm_spec_plugin.drafting.views import request_views
+from vllm_spec_plugin.drafting.request_views import request_views
 from vllm_spec_plugin.forward.start_up import (
     DRAFT_SECONDS,
     MOST_KERNEL_SIZES,
@@ -28,7 +28,7 @@ from vllm_spec_plugin.metrics.counters import Timing
 from vllm_spec_plugin.support.gate import check_runner
 from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict
-from vllm_spec_plugin.verification.tree import Verdict
+from vllm_spec_plugin.verification.tree import TreeVerdict
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.cuda import GPUModelRunner as Runner
@@ -54,7 +54,7 @@ class RunnerStep:
     drafts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     by_vllm: bool = False
     trees: TreesInStep | None = None
-    verdict: Verdict | ChainVerdict | None = None
+    verdict: TreeVerdict | ChainVerdict | None = None
     accepted_nodes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     to_draft: tuple[list[list[int]], Any] | None = None
 

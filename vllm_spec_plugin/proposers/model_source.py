@@ -71,7 +71,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class ConfigFacts:
     """Properties from a model's config; None is not known.
 
     Attributes:
@@ -161,7 +161,7 @@ def local_folder(model: str, files: Sequence[str], allowed: str) -> Path:
         ) from None
 
 
-def read_facts(source: ModelSource) -> ModelFacts:
+def read_facts(source: ModelSource) -> ConfigFacts:
     """Reads a model's config and generation config, not its weights.
 
     Raises:
@@ -180,7 +180,7 @@ def read_facts(source: ModelSource) -> ModelFacts:
     except Exception:  # optional; vLLM reports a broken one
         generation_ends = None
     num_heads = _count(config, "num_attention_heads")
-    return ModelFacts(
+    return ConfigFacts(
         vocab_size=_count(config, "vocab_size"),
         context=context_of(config),
         num_heads=num_heads,

@@ -10,12 +10,18 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, DraftRequest, StepMode
+from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Drafting,
+    DraftLengthControl,
+    DraftRequest,
+    StepBatch,
+    StepMode,
+)
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
-from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
+from vllm_spec_plugin.scheduling.eligibility import why_without_drafts
 from vllm_spec_plugin.scheduling.step_ledger import Step, StepLedger
-from vllm_spec_plugin.scheduling.uncomputed import UncomputedTokens
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -148,7 +154,7 @@ class DraftLengthAdapter:
         plan = self._constant.get(limits)
         if plan is None:
             request = DraftRequest("", limits, self._nothing)
-            [plan] = self.control.plan([request], Batch(1, 1, 0, sum(limits)))
+            [plan] = self.control.plan([request], StepBatch(1, 1, 0, sum(limits)))
             self._constant[limits] = plan
         return plan
 
@@ -198,7 +204,7 @@ class DraftLengthAdapter:
 
     def _requests(
         self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, max_step_tokens: int
-    ) -> tuple[list[DraftRequest], Batch]:
+    ) -> tuple[list[DraftRequest], StepBatch]:
         """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
         requests, base_tokens, others = [], 0, 0
         uncomputed, keeps_kv = self._nothing, self._uncomputed.proposer is not None
@@ -219,7 +225,7 @@ class DraftLengthAdapter:
             if keeps_kv:
                 uncomputed = self._uncomputed.of(request_id, num_tokens)
             requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
-        return requests, Batch(base_tokens, len(running), context, max(max_step_tokens - base_tokens, 0), others)
+        return requests, StepBatch(base_tokens, len(running), context, max(max_step_tokens - base_tokens, 0), others)
 
     def source(self, request_id: str) -> int:
         """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""

@@ -14,8 +14,8 @@ from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
-from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vllm_spec_plugin.scheduling.draft_length.control import Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import MeasuredStep, StepForecast
 from vllm_spec_plugin.turns import Turns
 
 
 @dataclass(slots=True)
-class Step(Measured):
+class Step(MeasuredStep):
     """A planned step; what is not known yet is 0.
 
     Attributes:
@@ -30,7 +30,7 @@ class Step(Measured):
     uncomputed: dict[str, int] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
     sampled: set[str] = field(default_factory=set)
-    promise: Forecast | None = None
+    promise: StepForecast | None = None
 
 
 class StepLedger:

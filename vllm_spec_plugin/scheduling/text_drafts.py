@@ -14,7 +14,7 @@ from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.proposers.section import ProposerConfig
-from vllm_spec_plugin.scheduling.request_gate import SharedScope, scope_of
+from vllm_spec_plugin.scheduling.eligibility import SharedScope, scope_of
 from vllm_spec_plugin.turns import Turns, longest
 
 _FIRST_CAPACITY = 1024

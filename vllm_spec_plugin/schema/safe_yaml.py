@@ -75,7 +75,7 @@ for _tag, _pattern, _first in (
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """A file's content as plain Python values.
 
     Attributes:
@@ -166,14 +166,14 @@ def decode(raw: bytes, source: str) -> str:
         raise ConfigError(f"{source}: not text in UTF-8: {at}; allowed: UTF-8") from None
 
 
-def parse_text(text: str, source: str) -> Document:
+def parse_text(text: str, source: str) -> YamlDocument:
     """Parses the single document in `text`.
 
     Raises:
         ConfigError: it is not YAML, or exceeds the bounds.
     """
     loader = None
-    document = Document()
+    document = YamlDocument()
     try:
         loader = _Loader(text)
         node = loader.get_single_node()

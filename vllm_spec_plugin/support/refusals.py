@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vllm_spec_plugin.compat.facts import Facts
+from vllm_spec_plugin.compat.model_facts import Facts
 from vllm_spec_plugin.schema.errors import ConfigError, show_source
 from vllm_spec_plugin.support.rules import NATIVE, RULES, Feature, Rule
 

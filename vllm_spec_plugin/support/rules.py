@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts
+from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
 from vllm_spec_plugin.schema.errors import show_text
 
 

@@ -5,9 +5,9 @@ The derivation is in docs/design/verification.md.
 
 import torch
 
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
 from vllm_spec_plugin.verification.noise import Noise
-from vllm_spec_plugin.verification.rows import Rows
 
 # Vocabulary entries per operation.
 _COMPARED_AT_ONCE = 2**26

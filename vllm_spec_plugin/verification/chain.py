@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.verification import block
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
 from vllm_spec_plugin.verification.noise import Noise
-from vllm_spec_plugin.verification.rows import Rows
 
 NO_TOKEN = -1
 

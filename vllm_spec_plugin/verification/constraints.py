@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.compat import sampling as compat
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.penalties import add_counts_, apply_penalties_, token_counts
-from vllm_spec_plugin.verification.rows import Rows
 
 # vLLM samples a request of a lower temperature greedily.
 GREEDY_TEMPERATURE = 1e-5

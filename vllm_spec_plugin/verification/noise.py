@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vllm_spec_plugin.verification.draw import draw
+from vllm_spec_plugin.verification.sampling import draw
 
 # SplitMix64 (Steele, Lea, Flood 2014), in two's complement: torch has no unsigned arithmetic.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64

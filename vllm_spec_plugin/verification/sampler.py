@@ -11,13 +11,13 @@ import torch
 from vllm_spec_plugin.compat import sampling as compat
 from vllm_spec_plugin.verification.batch import VerificationBatch
 from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict, Method, verify_chain, verify_greedy
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE, TargetRows, constrain
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
 from vllm_spec_plugin.verification.positions import OutputPositions
-from vllm_spec_plugin.verification.rows import Rows
 from vllm_spec_plugin.verification.topology import Topology
-from vllm_spec_plugin.verification.tree import Verdict, verify_tree
+from vllm_spec_plugin.verification.tree import TreeVerdict, verify_tree
 from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 _CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ class SpecRejectionSampler(torch.nn.Module):
         sampling_metadata: Any,
         trees: Sequence[Topology] | None = None,
         host_drafts: Sequence[Sequence[int]] | None = None,
-    ) -> tuple[Any, Verdict | ChainVerdict]:
+    ) -> tuple[Any, TreeVerdict | ChainVerdict]:
         """Verifies one step's drafts.
 
         Args:
@@ -117,7 +117,7 @@ class SpecRejectionSampler(torch.nn.Module):
 
     def _verify_part(
         self, part: VerificationBatch, width: int, sampling_metadata: Any, *, in_place: bool
-    ) -> tuple[Verdict | ChainVerdict, torch.Tensor]:
+    ) -> tuple[TreeVerdict | ChainVerdict, torch.Tensor]:
         """Verifies a part of a step.
 
         Args:
@@ -147,7 +147,7 @@ class SpecRejectionSampler(torch.nn.Module):
 
     def _decide(
         self, part: VerificationBatch, logits: torch.Tensor, rows: Rows, sampling_metadata: Any, *, in_place: bool
-    ) -> Verdict | ChainVerdict:
+    ) -> TreeVerdict | ChainVerdict:
         """Verifies a part by its logits after the sampling pipeline; `in_place` allows overwriting them."""
         noise = self._noise(logits, rows, part.requests, sampling_metadata.generators)
         greedy = sampling_metadata.all_greedy
@@ -183,13 +183,13 @@ class SpecRejectionSampler(torch.nn.Module):
         keys = position_keys(seeds[rows.request], starts[rows.request] + rows.offset)
         return Noise(logits.shape[-1], logits.device, keys, seeded[rows.request])
 
-    def _count_outputs(self, verdict: Verdict | ChainVerdict, generators: dict[int, torch.Generator]) -> None:
+    def _count_outputs(self, verdict: TreeVerdict | ChainVerdict, generators: dict[int, torch.Generator]) -> None:
         counts = (verdict.token_ids != NO_TOKEN).sum(1).tolist()
         for i, generator in generators.items():
             self.positions.advance(generator, counts[i])
 
     def _logprobs(
-        self, verdict: Verdict | ChainVerdict, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any
+        self, verdict: TreeVerdict | ChainVerdict, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any
     ) -> Any:
         """Returns vLLM's `LogprobsTensors`, one row per entry of `token_ids`, padding included."""
         mode = self.sampler.logprobs_mode
@@ -203,14 +203,16 @@ class SpecRejectionSampler(torch.nn.Module):
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
 
 
-def _joined(parts: Sequence[VerificationBatch], verdicts: Sequence[Verdict | ChainVerdict]) -> Verdict | ChainVerdict:
+def _joined(
+    parts: Sequence[VerificationBatch], verdicts: Sequence[TreeVerdict | ChainVerdict]
+) -> TreeVerdict | ChainVerdict:
     """Joins the verdicts of a step's parts."""
     token_ids = torch.cat([verdict.token_ids for verdict in verdicts])
     if isinstance(verdicts[0], ChainVerdict):
         return ChainVerdict(token_ids, Rows.of([n for part in parts for n in part.num_draft_tokens], token_ids.device))
     starts = itertools.accumulate([len(part.logits) for part in parts[:-1]], initial=0)
     rows = torch.cat([verdict.rows + start for verdict, start in zip(verdicts, starts, strict=True)])
-    return Verdict(token_ids, rows, torch.cat([verdict.nodes for verdict in verdicts]))
+    return TreeVerdict(token_ids, rows, torch.cat([verdict.nodes for verdict in verdicts]))
 
 
 def _chained(drafts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ from vllm_spec_plugin.verification.tree_rows import TreePieces, TreeRows
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TreeVerdict:
     """Result of a verification.
 
     Attributes:
@@ -39,7 +39,7 @@ def verify_tree(
     rows: TreeRows,
     greedy: torch.Tensor,
     noise: Noise,
-) -> Verdict:
+) -> TreeVerdict:
     """Walks down each request's tree along accepted tokens, and samples the token after them.
 
     Siblings are tried in the order of rank. With p_0 = p, sibling x_i is accepted with probability
@@ -255,11 +255,11 @@ class _Step:
         return torch.tensor(list(values), dtype=torch.int64, device=self._logits.device)
 
 
-def _verdict(requests: Sequence[_Walk], rows: TreeRows) -> Verdict:
+def _verdict(requests: Sequence[_Walk], rows: TreeRows) -> TreeVerdict:
     token_ids = [request.token_ids + [NO_TOKEN] * (rows.width - len(request.token_ids)) for request in requests]
     decided = [request.rows + request.rows[-1:] * (rows.width - len(request.rows)) for request in requests]
     shape, device = (len(requests), rows.width), rows.request.device
-    return Verdict(
+    return TreeVerdict(
         token_ids=torch.tensor(token_ids, dtype=torch.int32, device=device).reshape(shape),
         rows=torch.tensor(decided, dtype=torch.int64, device=device).reshape(shape),
         nodes=torch.tensor([request.node for request in requests], dtype=torch.int64, device=device),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vllm_spec_plugin.verification.rows import Rows
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.topology import Topology
 
 Int64s = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression, nnls
 
-from vllm_spec_tools.bench.records import Step
+from vllm_spec_tools.bench.records import EngineStep
 
 # Minimum number of steps of one size for its median to count.
 _LEAST_STEPS = 3
@@ -58,12 +58,12 @@ class DraftingCost:
         return self.fixed + tokens * self.token if tokens else 0.0
 
 
-def whole_steps(steps: Iterable[Step], num_requests: int) -> Iterator[Step]:
+def whole_steps(steps: Iterable[EngineStep], num_requests: int) -> Iterator[EngineStep]:
     """The steps that hold all of a job's requests, and none of their prompts."""
     return (step for step in steps if not step.in_prompt and step.num_requests == num_requests)
 
 
-def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
+def step_curve(steps: Iterable[EngineStep], num_requests: int) -> StepCurve | None:
     """Medians by size, made monotone; None if there are no such steps."""
     times: dict[int, list[float]] = {}
     for step in whole_steps(steps, num_requests):
@@ -76,7 +76,7 @@ def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
     return StepCurve(tuple(found), tuple(isotonic_regression(medians, weights=counts).x.tolist()))
 
 
-def drafting_seconds(steps: Iterable[Step], num_requests: int) -> float | None:
+def drafting_seconds(steps: Iterable[EngineStep], num_requests: int) -> float | None:
     """Mean seconds of a step's drafting, its outliers left out; None if there are no such steps.
 
     A mean, as some steps have drafts of a cheap proposer, some of a dear one, and some none.

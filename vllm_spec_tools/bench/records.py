@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Step:
+class EngineStep:
     """One step of an engine.
 
     Attributes:
@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """A text to complete.
 
     Attributes:
@@ -52,7 +52,7 @@ class Phase:
             with the last of them.
     """
 
-    requests: tuple[Request, ...]
+    requests: tuple[LoadRequest, ...]
     num_tokens: int
     is_pass: bool = False
 
@@ -77,7 +77,7 @@ class LoadJob:
 
 
 @dataclass(frozen=True)
-class Output:
+class LoadOutput:
     """What a request got.
 
     Attributes:
@@ -109,7 +109,7 @@ class Progress:
     ttft: list[float] = field(default_factory=list)
     tpot: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
-    outputs: list[Output] = field(default_factory=list)
+    outputs: list[LoadOutput] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float:
@@ -143,7 +143,7 @@ class LoadAnswer:
 
     cpu_seconds: float
     phases: list[PhaseAnswer]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EngineStep] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 
 from vllm_spec_tools.certify import prompts as texts
 from vllm_spec_tools.certify.greedy import tolerance_of
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, RunsJobs, Tokens
-from vllm_spec_tools.certify.law import Law, read_law
-from vllm_spec_tools.certify.samples import MAX_TOKENS, Samples, draw
+from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs, Tokens
+from vllm_spec_tools.certify.samples import MAX_TOKENS, TokenSamples, draw
 from vllm_spec_tools.certify.settings import Settings, predicting, sampling_settings
+from vllm_spec_tools.certify.target_probabilities import TargetProbabilities, read_law
 
 Say = Callable[[str], None]
 # What most models may be given: special tokens often come first or last.
@@ -33,7 +33,7 @@ _SHARE = 0.4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BaselineSizes:
     """How much is done.
 
     Attributes:
@@ -50,8 +50,8 @@ class Sizes:
     by_vllm: bool = False
 
 
-DEFAULT = Sizes(False, 64, 64, 6, 800, 200, 420.0)
-QUICK = Sizes(True, 32, 48, 4, 300, 100, 110.0)
+DEFAULT = BaselineSizes(False, 64, 64, 6, 800, 200, 420.0)
+QUICK = BaselineSizes(True, 32, 48, 4, 300, 100, 110.0)
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Work:
         predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
 
-    greedy: list[Request]
-    json: list[Request]
-    seeded: list[Request]
-    company: list[Request]
+    greedy: list[CertifyRequest]
+    json: list[CertifyRequest]
+    seeded: list[CertifyRequest]
+    company: list[CertifyRequest]
     prompts: list[Tokens]
     settings: Settings
     predictions: dict[Tokens, list[list[int]]] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class Baseline:
     facts: dict[str, Any]
     tolerance: float
     work: Work
-    greedy: Result
-    json: Result | None
-    samples: dict[str, list[tuple[Tokens, Output]]]
-    law: Law
-    control: dict[str, Samples]
+    greedy: JobResult
+    json: JobResult | None
+    samples: dict[str, list[tuple[Tokens, JobOutput]]]
+    law: TargetProbabilities
+    control: dict[str, TokenSamples]
 
     def predicting(self) -> "Baseline":
         """Returns it with requests that predict their outputs, some rightly."""
@@ -110,7 +110,7 @@ class Baseline:
 
 
 def run_baseline(
-    engine: RunsJobs, given: Sequence[str] | None, sizes: Sizes, tolerance: float | None, say: Say
+    engine: RunsJobs, given: Sequence[str] | None, sizes: BaselineSizes, tolerance: float | None, say: Say
 ) -> Baseline:
     """Makes the requests of all checks, and runs them.
 
@@ -123,7 +123,7 @@ def run_baseline(
     work = _work(engine, facts, given, sizes)
     say("plain engine: greedy outputs")
     top_two = {"logprobs": 2}
-    greedy = engine.run(Job([Request(r.prompt, r.params | top_two) for r in work.greedy]))
+    greedy = engine.run(Job([CertifyRequest(r.prompt, r.params | top_two) for r in work.greedy]))
     json = engine.run(Job(work.json)) if work.json else None
     samples = _samples(engine, work, sizes, say)
     seen: Counter[tuple[Tokens, Tokens]] = Counter()
@@ -134,16 +134,16 @@ def run_baseline(
     law = read_law(engine, seen, facts["vocab_size"], max(allowed, 1e-3))
     control = {}
     for name, continuations in samples.items():
-        control[name] = Samples()
+        control[name] = TokenSamples()
         for prompt, output in continuations:
             control[name].add(prompt, output, MAX_TOKENS)
         control[name].judge(law, work.settings[name])
     return Baseline(facts, allowed, work, greedy, json, samples, law, control)
 
 
-def _samples(engine: RunsJobs, work: Work, sizes: Sizes, say: Say) -> dict[str, list[tuple[Tokens, Output]]]:
+def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> dict[str, list[tuple[Tokens, JobOutput]]]:
     """Continuations in all settings, round by round; the rounds end early where they take long."""
-    samples: dict[str, list[tuple[Tokens, Output]]] = {name: [] for name in work.settings}
+    samples: dict[str, list[tuple[Tokens, JobOutput]]] = {name: [] for name in work.settings}
     end, num_rounds = time.monotonic() + sizes.seconds * _SHARE, sizes.samples // sizes.round
     for number in range(num_rounds):
         if number and time.monotonic() > end:
@@ -156,7 +156,7 @@ def _samples(engine: RunsJobs, work: Work, sizes: Sizes, say: Say) -> dict[str, 
     return samples
 
 
-def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, sizes: Sizes) -> Work:
+def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, sizes: BaselineSizes) -> Work:
     longest = facts["max_model_len"] - 128
     once = {"max_tokens": 1, "temperature": 0.0, "detokenize": False, "logprobs": 4}
     vocabulary: Sequence[int] = range(_SPECIAL, facts["vocab_size"] - _SPECIAL)
@@ -168,7 +168,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
     # User's prompts, or those that repeat themselves, and random ones.
     some = encoded[: sizes.sampling_prompts - 1]
     prompts = [*some, *random[: sizes.sampling_prompts - len(some)]]
-    first = engine.run(Job([Request(prompt, once) for prompt in prompts]))
+    first = engine.run(Job([CertifyRequest(prompt, once) for prompt in prompts]))
     counts: Counter[int] = Counter()
     for [output] in first.outputs:
         assert output.logprobs is not None
@@ -176,7 +176,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
     likely = [token for token, _ in counts.most_common(4)]
     tokens = {"temperature": 0.0, "max_tokens": sizes.greedy_tokens, "ignore_eos": True, "detokenize": False}
     shaped = texts.shaped_for_greedy([*encoded, *random], sizes.greedy, longest)
-    json: list[Request] = []
+    json: list[CertifyRequest] = []
     if facts["has_tokenizer"]:
         [json_prompt] = engine.run(Job([], texts=[texts.JSON_PROMPT])).encoded
         # Room for reasoning before it.
@@ -184,7 +184,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
         schema = {"structured_outputs": {"json": SCHEMA}, "max_tokens": longest_output}
         starts = [json_prompt, json_prompt[1:], *(p + json_prompt for p in prompts)]
         json = [
-            Request(
+            CertifyRequest(
                 prompt[-longest:],
                 schema | _ended(facts["reasoning_end"], number) | {"temperature": temperature},
             )
@@ -192,10 +192,10 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
             for temperature in (0.0, 1.0)
         ]
     return Work(
-        [Request(prompt, tokens) for prompt in shaped],
+        [CertifyRequest(prompt, tokens) for prompt in shaped],
         json,
-        [Request(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
-        [Request(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
+        [CertifyRequest(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
+        [CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
         prompts,
         sampling_settings(likely, sizes.quick, sizes.by_vllm) if sizes.samples else {},
     )

@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_spec_tools.certify import evidence
-from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, Say, Sizes
+from vllm_spec_tools.certify import always_valid
+from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Say
 from vllm_spec_tools.certify.greedy import first_differences
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, RunsJobs
+from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
 from vllm_spec_tools.certify.results import Check, Outcome
-from vllm_spec_tools.certify.samples import Samples, draw
+from vllm_spec_tools.certify.samples import TokenSamples, draw
 
 # Characters; what follows the schema is shorter.
 _LONGEST_JSON = 200
@@ -62,11 +62,11 @@ def check_json(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     return _check(name, label, "JSON", is_wrong, detail, result, not read, is_required=False)
 
 
-def _ended(output: Output) -> bool:
+def _ended(output: JobOutput) -> bool:
     return output.finish_reason == "stop"
 
 
-def follows_schema(output: Output) -> bool:
+def follows_schema(output: JobOutput) -> bool:
     """Whether an output ended and has the form of `SCHEMA`."""
     if not _ended(output):
         return False
@@ -92,7 +92,7 @@ def check_seeds(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     """Compares outputs of requests with a seed alone and among others."""
     work = baseline.work
     alone = [engine.run(Job([request])).tokens()[0] for request in work.seeded]
-    crowd = list[Request](work.company)
+    crowd = list[CertifyRequest](work.company)
     indices = range(0, 6 * len(work.seeded), 6)
     for index, request in zip(indices, work.seeded, strict=True):
         crowd.insert(index, request)
@@ -112,14 +112,14 @@ def check_samples(
     engine: RunsJobs,
     baseline: Baseline,
     label: str,
-    sizes: Sizes,
+    sizes: BaselineSizes,
     max_accepted: int,
     threshold: float,
     deadline: float,
     say: Say,
 ) -> Iterator[Check]:
     """Tests the samples of all settings, round by round, until enough or enough evidence against them is there."""
-    found = {name: Samples() for name in baseline.work.settings}
+    found = {name: TokenSamples() for name in baseline.work.settings}
     for name, continuations in baseline.samples.items():
         for prompt, output in continuations:
             found[name].pair(0, prompt, output)
@@ -142,10 +142,10 @@ def check_samples(
         yield sampling_check(name, label, samples, baseline, threshold)
 
 
-def sampling_check(name: str, label: str, samples: Samples, baseline: Baseline, threshold: float) -> Check:
+def sampling_check(name: str, label: str, samples: TokenSamples, baseline: Baseline, threshold: float) -> Check:
     """The outcome of one setting's samples."""
     tested = {f"{kind} {number}": count for (kind, number), count in samples.tested(baseline.law).items()}
-    p, p_two = evidence.p_value(samples.log_e), evidence.p_value(samples.log_e_two)
+    p, p_two = always_valid.p_value(samples.log_e), always_valid.p_value(samples.log_e_two)
     is_control = not samples.two
     enough = is_control or min(samples.drafted, sum(tested.values())) >= _LEAST_DRAFTED["samples"]
     outcome: Outcome = "not exact" if min(p, p_two) < threshold else "exact" if enough else "not tested"
@@ -169,9 +169,9 @@ def sampling_check(name: str, label: str, samples: Samples, baseline: Baseline, 
     )
 
 
-def p_value(samples: Samples) -> float:
+def p_value(samples: TokenSamples) -> float:
     """The smaller of both tests' p-values."""
-    return evidence.p_value(max(samples.log_e, samples.log_e_two))
+    return always_valid.p_value(max(samples.log_e, samples.log_e_two))
 
 
 def _check(
@@ -180,7 +180,7 @@ def _check(
     kind: str,
     is_wrong: bool,
     detail: str,
-    result: Result,
+    result: JobResult,
     untested: bool = False,
     **more: Any,
 ) -> Check:

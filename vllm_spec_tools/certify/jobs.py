@@ -16,13 +16,13 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class CertifyRequest:
     """One request.
 
     Attributes:
         params: keyword arguments of vLLM's `SamplingParams`; "structured_outputs" may be a dict of the
             keyword arguments of `StructuredOutputsParams`. With "flat_logprobs" the logprobs of the output are
-            returned as `Output.rows`.
+            returned as `JobOutput.rows`.
         lora: folder of a LoRA adapter; empty is none. Not in a job `by_step`.
     """
 
@@ -40,14 +40,14 @@ class Job:
         by_step: whether to tell in which step each token came; for outputs that nothing but their length ends.
     """
 
-    requests: list[Request]
+    requests: list[CertifyRequest]
     torch_seed: int = 0
     by_step: bool = False
     texts: Sequence[str] = ()
 
 
 @dataclass
-class Output:
+class JobOutput:
     """One of a request's outputs.
 
     Attributes:
@@ -69,7 +69,7 @@ class Output:
 
 
 @dataclass
-class Result:
+class JobResult:
     """The results of a job.
 
     Attributes:
@@ -78,7 +78,7 @@ class Result:
             plugin's appended as "{label=value}".
     """
 
-    outputs: list[list[Output]]
+    outputs: list[list[JobOutput]]
     encoded: list[Tokens]
     prompt_logprobs: list[list[dict[int, float] | None] | None]
     metrics: dict[str, float]
@@ -112,7 +112,7 @@ class RunsJobs(Protocol):
         """Returns its device, dtype, sizes and tokenizer, see `engine_process.py`."""
         ...
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: Job) -> JobResult:
         """Runs a job to its end."""
         ...
 
@@ -141,9 +141,9 @@ class EngineProcess(EngineChild):
         command = [*python, "-m", "vllm_spec_tools.engine_process"]
         super().__init__(name, command, arguments, folder, environment, timeout)
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: Job) -> JobResult:
         """Runs `job`."""
-        result: Result = self.ask(("run", job))
+        result: JobResult = self.ask(("run", job))
         return result
 
     def load(self, job: LoadJob) -> LoadAnswer:

@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 from vllm_spec_tools import report as kit
-from vllm_spec_tools.certify.results import Check, PValues, Report
+from vllm_spec_tools.certify.results import Certificate, Check, PValues
 
 _HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "p", "p, two samples", "p, chi-square")
 _MEASURED = ("drafted", "accepted", "p_value", "p_two_samples", "p_chi_square")
 
 
-def report_of(report: Report) -> kit.Report:
+def report_of(report: Certificate) -> kit.Report:
     """Makes the report, the verdict first."""
     measured = kit.Measurements()
     for check in report.checks:
@@ -29,7 +29,7 @@ def report_of(report: Report) -> kit.Report:
     )
 
 
-def verdict(report: Report) -> str:
+def verdict(report: Certificate) -> str:
     """The answer in one sentence."""
     if report.failed:
         names = ", ".join(dict.fromkeys(f"{check.name} ({check.engine})" for check in report.failed))
@@ -40,7 +40,7 @@ def verdict(report: Report) -> str:
     return "Exact in all that was tested" + (f"; not tested: {untested}." if untested else ".")
 
 
-def sentences(report: Report) -> list[str]:
+def sentences(report: Certificate) -> list[str]:
     """Says what the figures stand on."""
     facts = report.facts
     drafted = sum(check.drafted for check in report.checks)
@@ -55,7 +55,7 @@ def sentences(report: Report) -> list[str]:
     ]
 
 
-def _data(report: Report) -> dict[str, Any]:
+def _data(report: Certificate) -> dict[str, Any]:
     return {
         "verdict": ("exact", "not exact", "could not be told")[report.exit_status],
         "summary": verdict(report),

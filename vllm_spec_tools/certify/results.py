@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
+class Certificate:
     """All checks."""
 
     checks: tuple[Check, ...]
@@ -86,7 +86,7 @@ class PValues(Panel):
         report: at least one of its checks has a p-value.
     """
 
-    report: Report
+    report: Certificate
     title: str = "Always-valid p-values"
 
     @property

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_spec_tools.certify import chi_square, evidence
+from vllm_spec_tools.certify import always_valid, chi_square
+from vllm_spec_tools.certify.always_valid import TwoSamples
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.evidence import TwoSamples
-from vllm_spec_tools.certify.jobs import Job, Output, Request, RunsJobs, Tokens
-from vllm_spec_tools.certify.law import Law
+from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
 from vllm_spec_tools.certify.settings import predicting, request_params
+from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
 
 # The first token of an output, which has no draft, and draft tokens 1 to 4.
 NUM_POSITIONS = 5
@@ -34,7 +34,7 @@ Counts = dict[Tokens, Counter[int]]
 
 
 @dataclass
-class Samples:
+class TokenSamples:
     """The continuations of one setting on one engine.
 
     Attributes:
@@ -52,19 +52,19 @@ class Samples:
     log_e: float = 0.0
     log_e_two: float = 0.0
 
-    def add(self, prompt: Tokens, output: Output, max_accepted: int) -> None:
+    def add(self, prompt: Tokens, output: JobOutput, max_accepted: int) -> None:
         """Counts an output's tokens by position and by accepted length."""
         self.num_outputs += 1
         for stratum, prefix, token in strata(output, max_accepted):
             self.counts[prompt][stratum].setdefault(prefix, Counter())[token] += 1
 
-    def pair(self, source: int, prompt: Tokens, output: Output) -> None:
+    def pair(self, source: int, prompt: Tokens, output: JobOutput) -> None:
         """Gives an output to the two-sample test, as one of the plain engine's (0) or of this one's (1)."""
         tokens = tuple(output.token_ids[:NUM_POSITIONS])
         for position, token in enumerate(tokens):
             self.two[prompt].add(source, tokens[:position], token)
 
-    def judge(self, law: Law, params: dict[str, Any]) -> None:
+    def judge(self, law: TargetProbabilities, params: dict[str, Any]) -> None:
         """Updates the evidence with all samples up to now.
 
         Half of the bet is that all prompts and positions deviate a little, half that one of them does.
@@ -73,17 +73,19 @@ class Samples:
         for prompt, by_stratum in self.counts.items():
             rows = _Rows(law, prompt, params)
             for (kind, number), counts in by_stratum.items():
-                e_values = evidence.against_probabilities(*rows.known(counts))
-                single.append(evidence.mean(e_values))
+                e_values = always_valid.against_probabilities(*rows.known(counts))
+                single.append(always_valid.mean(e_values))
                 # The first token has no draft. Tokens by accepted length are others than each other, but not than those
                 # by position: their e-values must not be multiplied.
                 group = "position" if kind == "position" and number else "first" if kind == "position" else "accepted"
                 together[group] += e_values
-        log_e = evidence.mean([evidence.mean(single), evidence.mean(map(evidence.mean, together.values()))])
+        log_e = always_valid.mean(
+            [always_valid.mean(single), always_valid.mean(map(always_valid.mean, together.values()))]
+        )
         self.log_e = max(self.log_e, log_e)
-        self.log_e_two = max(self.log_e_two, evidence.mean(test.log_e for test in self.two.values()))
+        self.log_e_two = max(self.log_e_two, always_valid.mean(test.log_e for test in self.two.values()))
 
-    def chi_square(self, law: Law, params: dict[str, Any]) -> Test:
+    def chi_square(self, law: TargetProbabilities, params: dict[str, Any]) -> Test:
         """The chi-square test of all positions together: its p-value is asymptotic and decides nothing."""
         total = Test()
         for prompt, by_stratum in self.counts.items():
@@ -97,7 +99,7 @@ class Samples:
         """Pairs of tokens that the two-sample test compared."""
         return sum(test.num_pairs for test in self.two.values())
 
-    def tested(self, law: Law) -> dict[Stratum, int]:
+    def tested(self, law: TargetProbabilities) -> dict[Stratum, int]:
         """Counts the tokens that each stratum's test used: tokens after a prefix whose law is known."""
         found: Counter[Stratum] = Counter()
         for prompt, by_stratum in self.counts.items():
@@ -105,7 +107,7 @@ class Samples:
                 found[stratum] += sum(seen.total() for prefix, seen in counts.items() if (prompt, prefix) in law)
         return dict(sorted(found.items()))
 
-    def share_tested(self, law: Law) -> float:
+    def share_tested(self, law: TargetProbabilities) -> float:
         """Share of the counted tokens that `tested` counts."""
         counted = sum(c.total() for s in self.counts.values() for counts in s.values() for c in counts.values())
         return sum(self.tested(law).values()) / max(1, counted)
@@ -114,7 +116,7 @@ class Samples:
 class _Rows:
     """A law's rows for one prompt and setting, each computed once."""
 
-    def __init__(self, law: Law, prompt: Tokens, params: dict[str, Any]) -> None:
+    def __init__(self, law: TargetProbabilities, prompt: Tokens, params: dict[str, Any]) -> None:
         self._law, self._prompt, self._params = law, prompt, params
         self._rows: dict[Tokens, Any] = {}
 
@@ -126,7 +128,7 @@ class _Rows:
         return known, [self._rows[prefix] for prefix in known]
 
 
-def strata(output: Output, max_accepted: int) -> Iterator[tuple[Stratum, Tokens, int]]:
+def strata(output: JobOutput, max_accepted: int) -> Iterator[tuple[Stratum, Tokens, int]]:
     """Yields what each token is tested as, its prefix and itself.
 
     Args:
@@ -152,7 +154,7 @@ def draw(
     size: int,
     number: int,
     predictions: Mapping[Tokens, Sequence[Sequence[int]]] | None = None,
-) -> tuple[list[tuple[Tokens, Output]], int, int]:
+) -> tuple[list[tuple[Tokens, JobOutput]], int, int]:
     """Draws continuations of each prompt.
 
     Args:
@@ -164,7 +166,9 @@ def draw(
     fixed = {"n": OUTPUTS, "max_tokens": MAX_TOKENS, "ignore_eos": True, "detokenize": False}
     cases = list(prompts) * (size // OUTPUTS)
     start = number * len(cases)
-    requests = [Request(prompt, request_params(params, start + i, OUTPUTS) | fixed) for i, prompt in enumerate(cases)]
+    requests = [
+        CertifyRequest(prompt, request_params(params, start + i, OUTPUTS) | fixed) for i, prompt in enumerate(cases)
+    ]
     if predictions:
         requests = predicting(requests, [predictions[prompt][start % len(predictions[prompt])] for prompt in cases])
     result = engine.run(Job(requests, torch_seed=number, by_step=True))

@@ -15,12 +15,12 @@ import yaml
 from vllm_spec_plugin.config import PluginConfig, load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
-from vllm_spec_tools.certify.baseline import Say, Sizes, run_baseline
+from vllm_spec_tools.certify.baseline import BaselineSizes, Say, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
 from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.certify.law import RAW_LOGITS
-from vllm_spec_tools.certify.results import Check, Report
+from vllm_spec_tools.certify.results import Certificate, Check
 from vllm_spec_tools.certify.settings import sampling_settings
+from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.engine_child import EngineError, StartError
 from vllm_spec_tools.serving import runs_on_cpu
 
@@ -47,13 +47,13 @@ class Certification:
     context: int | None
     options: Mapping[str, Any]
     prompts: Sequence[str] | None
-    sizes: Sizes
+    sizes: BaselineSizes
     false_alarm: float = 1e-3
     tolerance: float | None = None
     enforce_eager: bool = False
 
 
-def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Report:
+def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Certificate:
     """Runs all checks.
 
     Raises:
@@ -109,7 +109,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         found = [sampling_check(name, PLAIN, samples, known, threshold) for name, samples in known.control.items()]
         found += [check for future in futures for check in future.result()]
     seconds = time.monotonic() - start
-    return Report(tuple(found), plan.false_alarm, threshold, known.tolerance, seconds, known.facts, provenance)
+    return Certificate(tuple(found), plan.false_alarm, threshold, known.tolerance, seconds, known.facts, provenance)
 
 
 class _Subject(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from vllm_spec_plugin.config.request_options import SPEC_PREDICTION
-from vllm_spec_tools.certify.jobs import Request
+from vllm_spec_tools.certify.jobs import CertifyRequest
 
 Settings = dict[str, dict[str, Any]]
 
@@ -49,7 +49,7 @@ def request_params(params: dict[str, Any], number: int, outputs: int) -> dict[st
     return params if "seed" not in params else params | {"seed": 1 + number * outputs}
 
 
-def predicting(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Request]:
+def predicting(requests: Sequence[CertifyRequest], outputs: Sequence[Sequence[int]]) -> list[CertifyRequest]:
     """Returns the requests: of three the first has an output as its prediction, the second one turned round.
 
     Args:

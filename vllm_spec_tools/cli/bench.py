@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, SWITCHING, WORKLOADS, Sizes
+from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, SWITCHING, WORKLOADS, LoadSizes
 from vllm_spec_tools.cli.options import (
     Arms,
     Draft,
@@ -54,7 +54,7 @@ def bench(
     enforce_eager: EnforceEager = False,
     one_at_a_time: OneAtATime = False,
     *,
-    sizes: Sizes,
+    sizes: LoadSizes,
     files: ReportFiles,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
@@ -76,7 +76,7 @@ def bench(
     from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.report import report_of
-    from vllm_spec_tools.bench.load.sweep import Plan, run_sweep
+    from vllm_spec_tools.bench.load.sweep import SweepPlan, run_sweep
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
@@ -97,7 +97,7 @@ def bench(
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    plan = Plan(cells, texts, sizes, rounds, seed, own_requests)
+    plan = SweepPlan(cells, texts, sizes, rounds, seed, own_requests)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
     origin = provenance(sys.argv[1:], seed, texts, {"target": source, "draft": base.weights("draft_model")}) | {
         "sizes": asdict(sizes)

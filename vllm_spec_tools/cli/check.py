@@ -111,7 +111,7 @@ def check(
 
 def load(name: str) -> Checked:
     """Reads a file, or standard input; its mistakes are in the result."""
-    from vllm_spec_plugin.config.reading import load_config, load_stream
+    from vllm_spec_plugin.config.loading import load_config, load_stream
 
     checked = Checked("stdin" if name == STDIN else name)
     with checked.noting():

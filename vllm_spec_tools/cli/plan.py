@@ -92,7 +92,7 @@ def plan(
     from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import native_name
-    from vllm_spec_tools.planner.measuring import Sizes
+    from vllm_spec_tools.planner.measuring import MeasurementSizes
     from vllm_spec_tools.planner.models import check_models, read_heads, read_natives
     from vllm_spec_tools.planner.report import report_of
     from vllm_spec_tools.planner.results import write_plugin_yaml
@@ -118,7 +118,7 @@ def plan(
     natives = read_natives(vllm or ())
     for warning in check_models(served, small, heads, head):
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-    sizes = Sizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
+    sizes = MeasurementSizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
     wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, natives, options)
     traffic = as_traffic(given, served, temperature, output_tokens)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}

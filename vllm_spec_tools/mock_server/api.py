@@ -57,7 +57,7 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = False
 
 
-class Request(BaseModel):
+class ApiRequest(BaseModel):
     """What both APIs have. Other parameters are accepted and do nothing, `ignore_eos` and `temperature` among them."""
 
     model: str
@@ -102,14 +102,14 @@ class Request(BaseModel):
         return self.max_tokens or _COMPLETION_TOKENS
 
 
-class CompletionRequest(Request):
+class CompletionRequest(ApiRequest):
     """`POST /v1/completions`."""
 
     prompt: Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
     @cached_property
     def tokens(self) -> Tokens:
-        """See `Request`. Blanks alone are a prompt too."""
+        """See `ApiRequest`. Blanks alone are a prompt too."""
         return (tokenize(self.prompt) or (0,)) if isinstance(self.prompt, str) else tuple(self.prompt)
 
 
@@ -119,7 +119,7 @@ class TextPart(BaseModel):
     text: str
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a chat."""
 
     role: str
@@ -131,20 +131,20 @@ class Message(BaseModel):
         return f"<{self.role}> {parts}"
 
 
-class ChatRequest(Request):
+class ChatRequest(ApiRequest):
     """`POST /v1/chat/completions`."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
 
     @cached_property
     def tokens(self) -> Tokens:
-        """See `Request`."""
+        """See `ApiRequest`."""
         return tokenize(" ".join([*(message.text() for message in self.messages), "<assistant>"]))
 
     @property
     def num_tokens(self) -> int:
-        """See `Request`."""
+        """See `ApiRequest`."""
         return self.max_completion_tokens or self.max_tokens or _CHAT_TOKENS
 
 

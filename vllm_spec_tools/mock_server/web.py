@@ -8,17 +8,17 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, nullcontext
 
+from fastapi import ApiRequest as HttpRequest
 from fastapi import FastAPI
-from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
 
 from vllm_spec_tools.mock_server.api import (
+    ApiRequest,
     ChatRequest,
     CompletionRequest,
     Json,
-    Request,
     Tokens,
     Wire,
     continuation,
@@ -26,9 +26,9 @@ from vllm_spec_tools.mock_server.api import (
     error_body,
     usage,
 )
+from vllm_spec_tools.mock_server.chunk_plan import Failure, ResponsePlan, plan_response
 from vllm_spec_tools.mock_server.counters import MockCounters
 from vllm_spec_tools.mock_server.options import MAX_MODEL_LEN, MockOptions
-from vllm_spec_tools.mock_server.plan import Failure, Plan, plan_response
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 _FINISH_REASON = "length"
@@ -71,7 +71,9 @@ class _Engine:
         self.counters = MockCounters(options.model)
         self._slots = asyncio.Semaphore(options.max_running) if options.max_running else nullcontext()
 
-    async def streamed(self, request: Request, output: Tokens, plan: Plan, wire: Wire) -> AsyncGenerator[Piece]:
+    async def streamed(
+        self, request: ApiRequest, output: Tokens, plan: ResponsePlan, wire: Wire
+    ) -> AsyncGenerator[Piece]:
         """Yields whole server-sent events, in vLLM's order; `_CUT` last if the plan says so."""
         prompt = request.tokens if request.return_token_ids else None
 
@@ -99,7 +101,7 @@ class _Engine:
             yield event(wire.body(), done, has_usage=True)
         yield b"data: [DONE]\n\n"
 
-    async def whole(self, request: Request, output: Tokens, plan: Plan, wire: Wire) -> AsyncGenerator[Piece]:
+    async def whole(self, request: ApiRequest, output: Tokens, plan: ResponsePlan, wire: Wire) -> AsyncGenerator[Piece]:
         """Yields the body of a response that is not streamed, or half of it and `_CUT`.
 
         Where the plan has an error event, it is an error's body: its HTTP status is 500.
@@ -118,7 +120,7 @@ class _Engine:
             return
         yield raw
 
-    async def _steps(self, request: Request, plan: Plan) -> AsyncGenerator[int]:
+    async def _steps(self, request: ApiRequest, plan: ResponsePlan) -> AsyncGenerator[int]:
         """Yields each step's number of tokens at its time; counts them, also if the client goes away."""
         clock = asyncio.get_running_loop().time
         counted = self.counters.arrive(len(request.tokens), clock())
@@ -154,7 +156,7 @@ def create_app(options: MockOptions) -> FastAPI:
     numbers = itertools.count()
     started = int(time.time())
 
-    def respond(request: Request, *, is_chat: bool) -> Response:
+    def respond(request: ApiRequest, *, is_chat: bool) -> Response:
         if (refusal := _refusal(request, options)) is not None:
             return refusal
         number = next(numbers)
@@ -208,7 +210,7 @@ def create_app(options: MockOptions) -> FastAPI:
     return app
 
 
-def _refusal(request: Request, options: MockOptions) -> JSONResponse | None:
+def _refusal(request: ApiRequest, options: MockOptions) -> JSONResponse | None:
     if request.model != options.model:
         message = f"The model `{request.model}` does not exist. This mock server has `{options.model}`."
         return JSONResponse(error_body(message, "NotFoundError", 404, "model"), 404)

@@ -167,7 +167,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCandidate:
     """What was measured of an engine, in turns with the one without speculation.
 
     Attributes:

@@ -10,14 +10,14 @@ from vllm_spec_plugin.proposers.medusa.best_tree import Accuracy, Path, best_cho
 from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, MedusaConfig
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
-from vllm_spec_tools.bench.records import Step
-from vllm_spec_tools.planner.candidates import NONE, Candidate, Measured, Sample, Setting
+from vllm_spec_tools.bench.records import EngineStep
+from vllm_spec_tools.planner.candidates import NONE, Candidate, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.predicting import Acceptance, Costs, Load, Prediction, fastest, predict
 from vllm_spec_tools.planner.traffic import Workload
 
 
 @dataclass(frozen=True)
-class Limits:
+class SpeedupLimits:
     """The best speedup if one thing were other than it is."""
 
     perfect: float
@@ -36,7 +36,7 @@ class Forecast:
     candidate: Candidate
     costs: dict[int, Costs]
     all: dict[int, list[Prediction]]
-    limits: dict[int, Limits]
+    limits: dict[int, SpeedupLimits]
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
@@ -64,7 +64,7 @@ class Forecast:
         return max(prediction.tokens for prediction in self.best.values())
 
 
-def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
+def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
     """What is expected of each candidate of an engine.
 
     Raises:
@@ -95,7 +95,7 @@ def plain_step(samples: Iterable[Sample], level: int) -> float:
     return curve.at(level)
 
 
-def pooled_curve(measured: Measured, level: int) -> StepCurve:
+def pooled_curve(measured: MeasuredCandidate, level: int) -> StepCurve:
     """The target's step by tokens in an engine, over all its candidates; without drafts as the engine without them.
 
     Raises:
@@ -111,19 +111,21 @@ def pooled_curve(measured: Measured, level: int) -> StepCurve:
     return found
 
 
-def steps_of(samples: Iterable[Sample]) -> list[Step]:
+def steps_of(samples: Iterable[Sample]) -> list[EngineStep]:
     """All steps of some jobs."""
     return [step for sample in samples for step in sample.answer.steps]
 
 
-def acceptance_of(measured: Measured, candidate: Candidate, tokens: int, workload: str | None = None) -> Acceptance:
+def acceptance_of(
+    measured: MeasuredCandidate, candidate: Candidate, tokens: int, workload: str | None = None
+) -> Acceptance:
     """How drafts of that length fared, in one workload or in all, at all levels together."""
     samples = measured.of(candidate.name, tokens=tokens)
     answers = [sample.answer for sample in samples if workload in (None, sample.workload)]
     return Acceptance.of(answers, tokens)
 
 
-def drafting_by_length(measured: Measured, candidate: Candidate, level: int) -> DraftingCost:
+def drafting_by_length(measured: MeasuredCandidate, candidate: Candidate, level: int) -> DraftingCost:
     """What drafting takes in a step of a whole batch."""
     taken: dict[int, float] = {}
     for tokens in candidate.lengths:
@@ -133,7 +135,7 @@ def drafting_by_length(measured: Measured, candidate: Candidate, level: int) -> 
     return drafting_cost(taken or {candidate.lengths[-1]: 0.0})
 
 
-def _costs(measured: Measured, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
+def _costs(measured: MeasuredCandidate, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
     plain = plain_step(measured.of(NONE, level), level)
     curve, drafting = pooled_curve(measured, level), drafting_by_length(measured, candidate, level)
     costs = Costs(level, plain, 0.0, curve, drafting, 0.0)
@@ -147,12 +149,12 @@ def _costs(measured: Measured, candidate: Candidate, loads: Sequence[Load], leve
     )
 
 
-def _load(measured: Measured, candidate: Candidate, workload: Workload) -> Load:
+def _load(measured: MeasuredCandidate, candidate: Candidate, workload: Workload) -> Load:
     by_length = {tokens: acceptance_of(measured, candidate, tokens, workload.name) for tokens in candidate.lengths}
     return Load(workload.share, workload.num_tokens, by_length)
 
 
-def _with_prompt(measured: Measured, setting: Setting, level: int) -> float:
+def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> float:
     """Median seconds of a step with a prompt."""
     found = measured.first_token_seconds(setting, level)
     if not found:
@@ -165,12 +167,12 @@ def _predictions(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> l
     return [predict(costs, loads, tokens, is_tree=candidate.is_tree) for tokens in (0, *candidate.choices)]
 
 
-def _limits(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> Limits:
+def _limits(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> SpeedupLimits:
     def speedup(costs: Costs, loads: Sequence[Load]) -> float:
         return fastest(_predictions(candidate, costs, loads)).speedup
 
     flat = StepCurve((costs.concurrency,), (costs.plain_step,))
-    return Limits(
+    return SpeedupLimits(
         speedup(costs, [load.perfect for load in loads]),
         speedup(replace(costs, drafting=DraftingCost(0.0, 0.0)), loads),
         speedup(replace(costs, curve=flat), loads),
@@ -211,7 +213,7 @@ class Chained:
 
 
 def tree_size(
-    heads: MedusaConfig, measured: Measured, workloads: Sequence[Workload], levels: Sequence[int], most: int
+    heads: MedusaConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
 ) -> int:
     """The size whose best tree promises most.
 

@@ -7,10 +7,10 @@ from functools import partial
 from vllm_spec_tools.bench import rounds
 from vllm_spec_tools.bench.load.sweep import LATENCIES, figures
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRequest
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
 from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.planner.candidates import NONE, Engine, Measured, Sample, Setting
+from vllm_spec_tools.planner.candidates import NONE, Engine, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
 from vllm_spec_tools.report.measurements import PERCENTILES, Spread, ratio
 
@@ -20,7 +20,7 @@ _JOINING = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MeasurementSizes:
     """How much is measured.
 
     Attributes:
@@ -45,7 +45,7 @@ def joining(engine: Engine) -> list[Setting]:
     return [Setting(NONE, 0), *longest]
 
 
-def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
+def num_runs(engine: Engine, num_workloads: int, sizes: MeasurementSizes) -> int:
     """How often `measure` runs a job."""
     num_cells = len(sizes.levels) * num_workloads
     in_batches = rounds.num_runs(len(settings(engine)), num_cells, sizes.rounds, one_at_a_time=sizes.one_at_a_time)
@@ -55,11 +55,11 @@ def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
 def measure(
     engine: Engine,
     arm_of: Callable[[str], EngineProcess],
-    prompts: Sequence[Request],
-    sizes: Sizes,
+    prompts: Sequence[LoadRequest],
+    sizes: MeasurementSizes,
     machine: NoiseGate,
     on_run: Callable[[str], None],
-) -> Measured:
+) -> MeasuredCandidate:
     """Warms up, and runs the rounds.
 
     Raises:
@@ -97,10 +97,10 @@ def measure(
         found, _ = machine.run(partial(arm.load, loop))
         seconds = first_tokens.setdefault((named[name], level), [])
         seconds += [taken for phase in found.phases for taken in phase.progress.ttft]
-    return Measured(engine, tuple(samples), first_tokens)
+    return MeasuredCandidate(engine, tuple(samples), first_tokens)
 
 
-def _several(sizes: Sizes) -> list[int]:
+def _several(sizes: MeasurementSizes) -> list[int]:
     """The levels at which requests join others."""
     return [level for level in sizes.levels if level > 1]
 
@@ -132,15 +132,15 @@ class Verified:
         return found
 
 
-def num_verification_runs(sizes: Sizes) -> int:
+def num_verification_runs(sizes: MeasurementSizes) -> int:
     """How often `verify` runs a job."""
     return rounds.num_runs(2, len(sizes.levels), sizes.rounds, one_at_a_time=sizes.one_at_a_time)
 
 
 def verify(
     arm_of: Callable[[str], EngineProcess],
-    prompts: Sequence[Request],
-    sizes: Sizes,
+    prompts: Sequence[LoadRequest],
+    sizes: MeasurementSizes,
     machine: NoiseGate,
     on_run: Callable[[str], None],
 ) -> dict[int, Verified]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
+from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource, check_name, check_pair
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config

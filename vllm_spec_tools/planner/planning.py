@@ -13,12 +13,12 @@ from rich.console import Console
 from vllm_spec_tools.bench.arms import Engines, memory_share
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import Request
+from vllm_spec_tools.bench.records import LoadRequest
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner import measuring
-from vllm_spec_tools.planner.candidates import NONE, Engine, Heads, Measured, chain_engines, tree_engine
+from vllm_spec_tools.planner.candidates import NONE, Engine, Heads, MeasuredCandidate, chain_engines, tree_engine
 from vllm_spec_tools.planner.forecast import NoTreeError, forecasts, tree_size
-from vllm_spec_tools.planner.measuring import RECOMMENDED, Sizes, Verified
+from vllm_spec_tools.planner.measuring import RECOMMENDED, MeasurementSizes, Verified
 from vllm_spec_tools.planner.models import memory_of
 from vllm_spec_tools.planner.recommending import choose, verdict
 from vllm_spec_tools.planner.results import Results, plugin_yaml
@@ -41,7 +41,7 @@ class Wanted:
     draft: str | None
     heads: Heads | None
     tokens: int
-    sizes: Sizes
+    sizes: MeasurementSizes
     is_verified: bool = True
     enforce_eager: bool = False
     eagle3: str | None = None
@@ -51,7 +51,7 @@ class Wanted:
 
 def make_plan(
     wanted: Wanted,
-    prompts: Sequence[Request],
+    prompts: Sequence[LoadRequest],
     provenance: Mapping[str, Any],
     folder: Path,
     noise_budget: float,
@@ -113,7 +113,7 @@ def make_plan(
             runs.begin(name)
             return running.of
 
-        def measure(engine: Engine) -> Measured:
+        def measure(engine: Engine) -> MeasuredCandidate:
             arm_of = beside_none(engine.name, yaml.safe_dump(engine.sections, allow_unicode=True))
             found = measuring.measure(engine, arm_of, prompts, sizes, machine, runs.on_run)
             running.close(engine.name)

@@ -14,7 +14,7 @@ LEAST_GAIN = 0.03
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Recommendation:
     """The answer."""
 
     is_on: bool
@@ -27,7 +27,7 @@ def choose(forecasts: Sequence[Forecast]) -> Forecast:
     return max(forecasts, key=lambda forecast: (forecast.score, forecast.nearest))
 
 
-def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
+def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Recommendation:
     """The answer for the best candidate.
 
     What was measured counts more than what was predicted: the answer is on where the mean gain over the levels, each
@@ -42,10 +42,10 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     if not verified:
         if choice.score < 1 + LEAST_GAIN:
             if not choice.tokens:
-                return Verdict(False, "Leave it off: no proposer is expected to gain anything.", whys)
+                return Recommendation(False, "Leave it off: no proposer is expected to gain anything.", whys)
             gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {_by_level(predicted)}"
-            return Verdict(False, f"Leave it off: the best, {what}, {gain}.", whys)
-        return Verdict(True, f"Switch it on: {what}: {_by_level(predicted)} (predicted, not measured).", whys)
+            return Recommendation(False, f"Leave it off: the best, {what}, {gain}.", whys)
+        return Recommendation(True, f"Switch it on: {what}: {_by_level(predicted)} (predicted, not measured).", whys)
     measured = {level: found.speedup.median for level, found in verified.items()}
     idle = [level for level, found in verified.items() if not found.draft_length]
     drafted = f"; nothing was drafted at {_streams(idle)}" if idle else ""
@@ -55,18 +55,20 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     ]
     if statistics.geometric_mean(measured.values()) < 1 + LEAST_GAIN:
         reasons = (*whys, _misled(choice, measured))
-        return Verdict(False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons)
+        return Recommendation(
+            False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons
+        )
     if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
         lows = _by_level({level: found.speedup.low for level, found in verified.items()})
         text = f"Leave it off: the best, {what}, has a gain within run-to-run noise: {figures}."
-        return Verdict(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
+        return Recommendation(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
     if slower:
         text = f"Leave it off for this traffic: {what}, is slower at {_streams(slower)}: {figures}."
         pays = [level for level in measured if level not in slower]
         advice = f"If it is at {_streams(pays)} only, ask again with --concurrency "
         advice += f"{','.join(map(str, pays))}."
-        return Verdict(False, text, (*whys, advice))
-    return Verdict(True, f"Switch it on: {what}: {figures}.", whys)
+        return Recommendation(False, text, (*whys, advice))
+    return Recommendation(True, f"Switch it on: {what}: {figures}.", whys)
 
 
 def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from vllm_spec_tools.planner.candidates import Measured
+from vllm_spec_tools.planner.candidates import MeasuredCandidate
 from vllm_spec_tools.planner.forecast import Forecast
 from vllm_spec_tools.planner.measuring import Verified
 from vllm_spec_tools.planner.models import Memory
-from vllm_spec_tools.planner.recommending import Verdict
+from vllm_spec_tools.planner.recommending import Recommendation
 from vllm_spec_tools.planner.traffic import Workload
 
 
@@ -29,11 +29,11 @@ class Results:
 
     workloads: tuple[Workload, ...]
     levels: tuple[int, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredCandidate, ...]
     forecasts: tuple[Forecast, ...]
     choice: Forecast
     verified: dict[int, Verified]
-    verdict: Verdict
+    verdict: Recommendation
     memory: dict[str, Memory]
     facts: dict[str, dict[str, object]] = field(default_factory=dict)
     others: tuple[float, ...] = ()
@@ -43,7 +43,7 @@ class Results:
 _WIDTH = 100
 
 
-def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[str, Any]) -> str:
+def plugin_yaml(choice: Forecast, verdict: Recommendation | None, provenance: Mapping[str, Any]) -> str:
     """A file for `vllm serve --speculative-config`, with comments that say where it comes from.
 
     Args:

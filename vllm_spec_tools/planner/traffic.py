@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.prompts import prompts_of_round
-from vllm_spec_tools.bench.records import LoadJob, Phase, Request
+from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 from vllm_spec_tools.memory import context_of
 from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
 
@@ -34,7 +34,9 @@ class Workload:
     predictions: tuple[str, ...] = ()
 
 
-def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num_tokens: int) -> tuple[Request, ...]:
+def as_traffic(
+    given: Sequence[GivenPrompt], model: str, temperature: float, num_tokens: int
+) -> tuple[LoadRequest, ...]:
     """Returns the requests of the traffic, prompts rendered as texts.
 
     Args:
@@ -55,13 +57,13 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
                 "a shorter prompt, or fewer --output-tokens"
             )
         own = temperature if one.temperature is None else one.temperature
-        found.append(Request(one.workload, text, own, tokens, one.prediction or ""))
+        found.append(LoadRequest(one.workload, text, own, tokens, one.prediction or ""))
     return tuple(found)
 
 
-def workloads_of(requests: Sequence[Request]) -> tuple[Workload, ...]:
+def workloads_of(requests: Sequence[LoadRequest]) -> tuple[Workload, ...]:
     """Returns the traffic by kind and temperature, in order of appearance; each request counts alike."""
-    groups: dict[tuple[str, float], list[Request]] = {}
+    groups: dict[tuple[str, float], list[LoadRequest]] = {}
     for request in requests:
         groups.setdefault((request.kind, request.temperature), []).append(request)
     kinds = [kind for kind, _ in groups]
@@ -87,14 +89,14 @@ def batch_job(workload: Workload, streams: int, number: int, seed: int, num_toke
     texts = prompts_of_round(workload.texts, streams, number)
     predictions = prompts_of_round(workload.predictions, streams, number) if workload.predictions else ("",) * streams
     requests = (
-        Request(workload.name, text, workload.temperature, num_tokens, prediction)
+        LoadRequest(workload.name, text, workload.temperature, num_tokens, prediction)
         for text, prediction in zip(texts, predictions, strict=True)
     )
     phase = Phase(tuple(requests), streams * num_tokens, is_pass=True)
     return LoadJob(streams, (phase,), seed + number, record_steps=True)
 
 
-def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, num_requests: int) -> LoadJob:
+def load_job(requests: Sequence[LoadRequest], streams: int, number: int, seed: int, num_requests: int) -> LoadJob:
     """Returns a number of requests per stream, in another order for each round.
 
     Args:
@@ -102,7 +104,7 @@ def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, 
     """
     rng = random.Random(f"{seed} {number} {streams}")
     count = streams * (num_requests + 2)
-    order: list[Request] = []
+    order: list[LoadRequest] = []
     while len(order) < count:
         order += rng.sample(requests, len(requests))
     varied = [

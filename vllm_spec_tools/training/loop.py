@@ -23,7 +23,7 @@ from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
 from vllm_spec_tools.training.measurement import Ranks
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.rows import Batch, Kind, OwnText, Row, batches_forever, data_kinds, own_kinds
+from vllm_spec_tools.training.rows import Kind, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
@@ -68,8 +68,8 @@ class Training(Generic[Heads]):
     def __init__(
         self,
         heads: Heads,
-        learn: Callable[[Batch, float], torch.Tensor],
-        kinds: Sequence[Sequence[Row]],
+        learn: Callable[[RowBatch, float], torch.Tensor],
+        kinds: Sequence[Sequence[TokenRow]],
         options: RunOptions,
     ) -> None:
         """Prepares to learn from `kinds`, rows of one temperature each, in equal shares.
@@ -195,11 +195,11 @@ class Course(ABC, Generic[Heads]):
         """The heads that training starts from."""
 
     @abstractmethod
-    def teacher(self, heads: Heads) -> Callable[[Batch, float], torch.Tensor]:
+    def teacher(self, heads: Heads) -> Callable[[RowBatch, float], torch.Tensor]:
         """What `Training` learns a batch with."""
 
     @abstractmethod
-    def rank(self, heads: Heads, rows: Sequence[Row]) -> Ranks:
+    def rank(self, heads: Heads, rows: Sequence[TokenRow]) -> Ranks:
         """Ranks the tokens of held-out rows."""
 
     @abstractmethod
@@ -343,9 +343,9 @@ def _interrupts_wait() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
+def some(rows: Sequence[TokenRow], num_tokens: int) -> list[TokenRow]:
     """Returns the first rows with up to `num_tokens` tokens in all; at least one."""
-    chosen: list[Row] = []
+    chosen: list[TokenRow] = []
     for row in rows:
         chosen.append(row)
         num_tokens -= len(row.tokens)

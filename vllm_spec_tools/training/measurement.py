@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from vllm_spec_plugin.proposers.draw import draw_siblings
+from vllm_spec_plugin.proposers.draft_tokens import draw_siblings
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.objective import Lesson
-from vllm_spec_tools.training.rows import Batch, Row, batches_once
+from vllm_spec_tools.training.rows import RowBatch, TokenRow, batches_once
 
 MAX_PATHS = 256
 
@@ -48,7 +48,9 @@ def rank_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def rank_rows(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], batch_tokens: int, *, soft: bool) -> Ranks:
+def rank_rows(
+    backbone: Backbone, heads: MedusaHeads, rows: Sequence[TokenRow], batch_tokens: int, *, soft: bool
+) -> Ranks:
     """Ranks at all positions of `rows` that have all the tokens to be guessed."""
     ranks: list[torch.Tensor] = []
     losses = torch.zeros(heads.num_heads)
@@ -65,7 +67,7 @@ def rank_rows(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], batch
     return Ranks(tuple(ranks), tuple((losses / num_positions(ranks)).tolist()))
 
 
-def by_row(lines: torch.Tensor, positions: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
+def by_row(lines: torch.Tensor, positions: torch.Tensor, batch: RowBatch) -> list[torch.Tensor]:
     """Splits ranks, [1 + num_heads, positions], by the row of the batch that each position is in."""
     counts = torch.bincount(positions.cpu() // batch.tokens.shape[1], minlength=len(batch.lengths)).tolist()
     return [row for row in lines.split(counts, 1) if row.shape[1]]
@@ -150,7 +152,7 @@ def accepted_shares(p: torch.Tensor, tokens: torch.Tensor, probs: torch.Tensor) 
 
 @torch.no_grad()
 def drawn_shares(
-    backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], batch_tokens: int, seed: int
+    backbone: Backbone, heads: MedusaHeads, rows: Sequence[TokenRow], batch_tokens: int, seed: int
 ) -> torch.Tensor:
     """[num_heads, positions, NUM_DRAWN]: see `accepted_shares`; drafts are drawn at the text's temperature, or at 1."""
     generator = torch.Generator().manual_seed(seed)

@@ -7,13 +7,13 @@ import torch
 
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_tools.training.backbone import Backbone
-from vllm_spec_tools.training.rows import Batch
+from vllm_spec_tools.training.rows import RowBatch
 
 # Numbers of one tensor of logits, [num_heads, positions, vocab_size]: more would only fall out of the CPU's caches.
 _NUMBERS = {"cpu": 2**22, "cuda": 2**28}
 
 
-def positions_of(batch: Batch, num_heads: int) -> torch.Tensor:
+def positions_of(batch: RowBatch, num_heads: int) -> torch.Tensor:
     """The positions to learn from: the token after them is the text's own, and so are all that the heads guess.
 
     Returns:
@@ -42,7 +42,7 @@ class Lesson:
         tokens: [rows * length] int64.
     """
 
-    def __init__(self, backbone: Backbone, batch: Batch, num_heads: int, *, soft: bool) -> None:
+    def __init__(self, backbone: Backbone, batch: RowBatch, num_heads: int, *, soft: bool) -> None:
         states, logits = backbone.read(batch.tokens)
         self.num_heads = num_heads
         self.positions = positions_of(batch, num_heads).to(backbone.device)
@@ -102,6 +102,6 @@ class Lesson:
         return total / max(1, len(self.positions))
 
 
-def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch, float], torch.Tensor]:
+def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[RowBatch, float], torch.Tensor]:
     """Returns what `Training` learns a batch with."""
     return lambda batch, done: Lesson(backbone, batch, heads.num_heads, soft=soft).learn(heads)

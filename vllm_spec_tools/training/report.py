@@ -17,7 +17,7 @@ _SMOOTHING = 0.03  # share of all steps whose mean is one point of the training 
 
 
 @dataclass(frozen=True)
-class Measurement:
+class HeadMeasurement:
     """Held-out figures of one kind of text.
 
     Attributes:
@@ -34,17 +34,17 @@ class Measurement:
     tokens_per_step: float | None
 
 
-def measurement(name: str, ranks: Ranks, *, is_own: bool) -> Measurement:
+def measurement(name: str, ranks: Ranks, *, is_own: bool) -> HeadMeasurement:
     """The figures of one kind's ranks."""
     together = ranks.together
     top = torch.tensor(accuracy(together)).cumsum(1)[:, :SHOWN_RANKS].tolist()
-    return Measurement(
+    return HeadMeasurement(
         name, together.shape[1], top[0], top[1:], list(ranks.loss), tokens_per_step(ranks.rows) if is_own else None
     )
 
 
 def for_config(
-    measurements: Sequence[Measurement],
+    measurements: Sequence[HeadMeasurement],
     served: Mapping[str, Ranks],
     greedy: Mapping[str, Ranks],
     sampled: Mapping[str, Ranks],
@@ -67,7 +67,7 @@ def for_config(
     }
 
 
-def held_out(measurements: Sequence[Measurement]) -> dict[str, dict[str, Any]]:
+def held_out(measurements: Sequence[HeadMeasurement]) -> dict[str, dict[str, Any]]:
     """Returns the figures of each kind of text, rounded."""
     return {
         each.name: {
@@ -88,7 +88,7 @@ def _of_heads(ranks: Mapping[str, Ranks]) -> torch.Tensor:
 def report_of(
     command: str,
     title: str,
-    measurements: Sequence[Measurement],
+    measurements: Sequence[HeadMeasurement],
     history: History | None,
     origin: Mapping[str, Any],
     *,
@@ -129,7 +129,7 @@ def _name(unit: str, number: int) -> str:
     return f"{unit} {number}, token t+{number + 1}"
 
 
-def _table(measured: Measurement, unit: str) -> Table:
+def _table(measured: HeadMeasurement, unit: str) -> Table:
     """One kind of text, a row per head below the target's own."""
     rows = [["target, token t+1", *(f"{share:.1%}" for share in measured.next_token), ""]]
     for number, (top, loss) in enumerate(zip(measured.top, measured.loss, strict=True), 1):

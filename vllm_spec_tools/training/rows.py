@@ -20,7 +20,7 @@ from vllm_spec_tools.training.options import RunOptions
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """What the target reads at once.
 
     Attributes:
@@ -35,22 +35,22 @@ class Row:
     temperature: float | None = None
 
 
-def cut(tokens: Sequence[int], max_length: int, min_length: int) -> Iterator[Row]:
+def cut(tokens: Sequence[int], max_length: int, min_length: int) -> Iterator[TokenRow]:
     """A text as rows of up to `max_length` tokens; a rest of less than `min_length` is left out."""
     for start in range(0, len(tokens), max_length):
         piece = tokens[start : start + max_length]
         if len(piece) >= min_length:
-            yield Row(torch.tensor(piece, dtype=torch.int64))
+            yield TokenRow(torch.tensor(piece, dtype=torch.int64))
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowBatch:
     """Rows side by side.
 
     Attributes:
         tokens: [rows, length] int64, padded on the right with zeros: no token sees what comes after it.
         lengths: of each row, without the padding.
-        firsts: `Row.first` of each.
+        firsts: `TokenRow.first` of each.
     """
 
     tokens: torch.Tensor
@@ -59,13 +59,13 @@ class Batch:
     temperature: float | None
 
 
-def side_by_side(rows: Sequence[Row]) -> Batch:
+def side_by_side(rows: Sequence[TokenRow]) -> RowBatch:
     """Makes a batch of rows of one temperature."""
     tokens = torch.nn.utils.rnn.pad_sequence([row.tokens for row in rows], batch_first=True)
-    return Batch(tokens, [len(row.tokens) for row in rows], [row.first for row in rows], rows[0].temperature)
+    return RowBatch(tokens, [len(row.tokens) for row in rows], [row.first for row in rows], rows[0].temperature)
 
 
-def batches_once(rows: Sequence[Row], batch_tokens: int) -> Iterator[Batch]:
+def batches_once(rows: Sequence[TokenRow], batch_tokens: int) -> Iterator[RowBatch]:
     """All rows, once, those of one temperature together, longest first."""
     for temperature in dict.fromkeys(row.temperature for row in rows):
         alike = [row for row in rows if row.temperature == temperature]
@@ -76,7 +76,7 @@ def batches_once(rows: Sequence[Row], batch_tokens: int) -> Iterator[Batch]:
             del alike[:count]
 
 
-def batches_forever(kinds: Sequence[Sequence[Row]], batch_tokens: int, seed: int) -> Iterator[Batch]:
+def batches_forever(kinds: Sequence[Sequence[TokenRow]], batch_tokens: int, seed: int) -> Iterator[RowBatch]:
     """Batches of each kind of rows in turn, every kind shuffled again and again; the same for the same seed.
 
     Args:
@@ -100,7 +100,7 @@ def batches_forever(kinds: Sequence[Sequence[Row]], batch_tokens: int, seed: int
 _NEARBY = 256
 
 
-def _shuffled(rows: Sequence[Row], generator: random.Random) -> Iterator[Row]:
+def _shuffled(rows: Sequence[TokenRow], generator: random.Random) -> Iterator[TokenRow]:
     """Rows without end; those near each other are of like lengths, so that little of a batch is padding."""
     while True:
         order = list(rows)
@@ -167,7 +167,7 @@ class OwnText:
         temperature: float,
         part: str,
         on_tokens: Callable[[int], None],
-    ) -> list[Row]:
+    ) -> list[TokenRow]:
         """At least `num_tokens` tokens written by the target, fewer only if there is nothing to go on from.
 
         Args:
@@ -183,7 +183,7 @@ class OwnText:
         generator = random.Random(number)
         prompts = cut_prompts(documents, self._backbone, self._max_prompt, generator)
         batches = _of_like_lengths(prompts, _BATCH_ROWS[self._backbone.device.type], generator)
-        rows: list[Row] = []
+        rows: list[TokenRow] = []
         made = 0
         for i, batch in enumerate(batches):
             if made >= num_tokens:
@@ -195,7 +195,7 @@ class OwnText:
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(entry) + "\n")
             for first, tokens in kept[i]:
-                rows.append(Row(torch.tensor(tokens), first, temperature))
+                rows.append(TokenRow(torch.tensor(tokens), first, temperature))
                 made += len(tokens) - first
             on_tokens(min(made, num_tokens))
         return rows
@@ -269,8 +269,8 @@ class Kind:
     """
 
     name: str
-    train: tuple[Row, ...]
-    held_out: tuple[Row, ...]
+    train: tuple[TokenRow, ...]
+    held_out: tuple[TokenRow, ...]
 
     @property
     def num_tokens(self) -> int:
@@ -333,7 +333,7 @@ def _rows(
     options: RunOptions,
     num_tokens: int,
     advance: Callable[[int], None],
-) -> Iterator[Row]:
+) -> Iterator[TokenRow]:
     end = backbone.tokenizer.eos_token_id
     done = 0
     for document in documents:

@@ -24,8 +24,8 @@ from vllm_spec_tools.training.loop import QUICK_TOKENS, Course, History, check_m
 from vllm_spec_tools.training.measurement import MAX_PATHS, Ranks, drawn_paths, drawn_shares, rank_rows
 from vllm_spec_tools.training.objective import teacher
 from vllm_spec_tools.training.options import Options
-from vllm_spec_tools.training.report import Measurement, for_config, measurement, report_of
-from vllm_spec_tools.training.rows import DATA, Batch, Kind, Row
+from vllm_spec_tools.training.report import HeadMeasurement, for_config, measurement, report_of
+from vllm_spec_tools.training.rows import DATA, Kind, RowBatch, TokenRow
 
 HEADS = 4
 RATE = 0.064  # 1e-3 at a hidden size of 4096, 4e-3 at 256: wider layers move more for the same rate
@@ -33,7 +33,7 @@ RATE = 0.064  # 1e-3 at a hidden size of 4096, 4e-3 at 256: wider layers move mo
 
 def train_heads(
     options: Options, out: Path, console: Console, *, restart: bool = False, files: Files | None = None
-) -> list[Measurement]:
+) -> list[HeadMeasurement]:
     """Trains heads, measures them on held-out text, and writes them in this project's layout.
 
     Args:
@@ -89,7 +89,7 @@ class _MedusaCourse(Course[MedusaHeads]):
 
     def __init__(self, options: Options, backbone: Backbone) -> None:
         self._options, self._backbone, self._is_soft = options, backbone, options.labels == "soft"
-        self.measurements: list[Measurement] = []
+        self.measurements: list[HeadMeasurement] = []
 
     def new_heads(self, kinds: Sequence[Kind]) -> MedusaHeads:
         options = self._options
@@ -100,10 +100,10 @@ class _MedusaCourse(Course[MedusaHeads]):
         except UnreadableError as error:
             raise UserError(f"--from: {error}") from None
 
-    def teacher(self, heads: MedusaHeads) -> Callable[[Batch, float], torch.Tensor]:
+    def teacher(self, heads: MedusaHeads) -> Callable[[RowBatch, float], torch.Tensor]:
         return teacher(self._backbone, heads, soft=self._is_soft)
 
-    def rank(self, heads: MedusaHeads, rows: Sequence[Row]) -> Ranks:
+    def rank(self, heads: MedusaHeads, rows: Sequence[TokenRow]) -> Ranks:
         return rank_rows(self._backbone, heads, rows, self._options.batch_tokens, soft=self._is_soft)
 
     def save(self, heads: MedusaHeads, out: Path, more: dict[str, Any]) -> None:

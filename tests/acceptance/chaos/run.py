@@ -16,7 +16,7 @@ from loadtests.server import (
     WAITING,
     ServerUnderTest,
 )
-from tests.acceptance.chaos.crowd import NUM_TOKENS, Answer, Crowd, Expected, PlainServer, Tokens, bad_requests
+from tests.acceptance.chaos.clients import NUM_TOKENS, Answer, Crowd, Expected, PlainServer, Tokens, bad_requests
 from tests.acceptance.chaos.faulty_proposer import faulty_environment
 from tests.acceptance.load import idle_check
 from tests.acceptance.served import WatchedServer, ending_check, log_check

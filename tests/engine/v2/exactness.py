@@ -12,7 +12,7 @@ import torch
 
 from tests.engine.exact import Reference, Tokens
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.law import probabilities
+from vllm_spec_tools.certify.target_probabilities import probabilities
 
 # First ranks of the classes, by the target's probability. The token that `guess` holds likeliest, which a draft mostly
 # has, is a class by itself: a sampler that accepts too much or too little is seen there.

@@ -14,7 +14,7 @@ from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.bench.load.cases import results
 from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench.load import sweep
-from vllm_spec_tools.bench.load.sweep import Agreement, Plan, SweepResults
+from vllm_spec_tools.bench.load.sweep import Agreement, SweepPlan, SweepResults
 
 
 @pytest.fixture
@@ -27,7 +27,9 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         asked.options, asked.one_at_a_time = rest[-1], one_at_a_time
         yield SimpleNamespace(facts={name: {"device": "none"} for name in arms})
 
-    def run_nothing(arms: dict[str, Any], engines: Any, plan: Plan, *rest: Any, one_at_a_time: bool) -> SweepResults:
+    def run_nothing(
+        arms: dict[str, Any], engines: Any, plan: SweepPlan, *rest: Any, one_at_a_time: bool
+    ) -> SweepResults:
         asked.arms, asked.plan = list(arms), plan
         assert asked.one_at_a_time == one_at_a_time
         return asked.found

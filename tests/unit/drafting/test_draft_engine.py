@@ -8,7 +8,7 @@ import pytest
 
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine, rank_plan
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 
@@ -17,7 +17,7 @@ def plan_of(*chunks: tuple[int, int, int, int]) -> list[int]:
     given = []
     for row, start, stop, length in chunks:
         view = RequestView(f"r{row}", np.zeros(stop, np.int32), length, np.zeros(length), row=row)
-        given.append(Chunk(view, start, stop, length, []))
+        given.append(TextChunk(view, start, stop, length, []))
     return rank_plan(given)
 
 

@@ -13,7 +13,7 @@ from vllm_spec_plugin.drafting import head_engine
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.head_engine import HeadEngine
 from vllm_spec_plugin.drafting.state_buffer import StateBuffer
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK, MAX_REQUESTS = 4, 8
@@ -25,7 +25,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Computed:
     """Request, first position and end of each text that was computed without drafts."""
     chunks: Computed = []
 
-    def start(self: Any, new: list[Chunk], num_steps: int) -> None:
+    def start(self: Any, new: list[TextChunk], num_steps: int) -> None:
         chunks.extend((chunk.request.request_id, chunk.start, chunk.stop) for chunk in new)
 
     monkeypatch.setattr(VllmDraftEngine, "start", start)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from loadtests.stream.client import COMPLETIONS
-from tests.acceptance.chaos.crowd import (
+from tests.acceptance.chaos.clients import (
     NUM_TOKENS,
     Answer,
     BadRequest,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.stream.chunks import Chunk, ChunkError, ErrorEvent, EventParser, Usage, read_event
+from loadtests.stream.chunks import ChunkError, ErrorEvent, EventParser, StreamChunk, Usage, read_event
 from tests.sizes import examples
 
 STREAM = b": ping\n\nevent: x\r\ndata: {\r\ndata:   }\r\nid: 7\r\n\r\ndata:tight\n\ndata: [DONE]\n\n"
@@ -16,7 +16,7 @@ STREAM = b'data: {"text":" p\xe8\xaa\x9e\xc3\xa9"}\n\n' + STREAM
 EVENTS = ['{"text":" p語é"}', "{\n  }", "tight", "[DONE]"]
 
 
-def read(body: object) -> Chunk | ErrorEvent | None:
+def read(body: object) -> StreamChunk | ErrorEvent | None:
     return read_event(json.dumps(body))
 
 
@@ -36,25 +36,25 @@ def test_an_event_is_given_out_as_soon_as_its_empty_line_has_come() -> None:
 def test_a_completion_tells_text_tokens_usage_and_why_it_ended() -> None:
     choice = {"index": 0, "text": " a", "logprobs": None, "finish_reason": "length", "token_ids": [5, 6]}
     usage = {"prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11}
-    assert read({"choices": [choice], "usage": usage}) == Chunk(" a", (5, 6), Usage(3, 8), "length")
+    assert read({"choices": [choice], "usage": usage}) == StreamChunk(" a", (5, 6), Usage(3, 8), "length")
 
 
 def test_a_chat_tells_its_content_or_its_reasoning() -> None:
     for key in ("content", "reasoning", "reasoning_content"):
-        assert read({"choices": [{"index": 0, "delta": {key: "a"}}]}) == Chunk("a")
+        assert read({"choices": [{"index": 0, "delta": {key: "a"}}]}) == StreamChunk("a")
 
 
 def test_a_chats_first_chunk_is_an_opening_unless_it_says_something() -> None:
     opening = {"role": "assistant", "content": ""}
-    assert read({"choices": [{"delta": opening}]}) == Chunk(is_opening=True)
-    assert read({"choices": [{"delta": opening | {"content": "a"}}]}) == Chunk("a")
-    assert read({"choices": [{"delta": opening, "token_ids": [1]}]}) == Chunk(token_ids=(1,))
-    assert read({"choices": [{"delta": opening, "finish_reason": "stop"}]}) == Chunk(finish_reason="stop")
+    assert read({"choices": [{"delta": opening}]}) == StreamChunk(is_opening=True)
+    assert read({"choices": [{"delta": opening | {"content": "a"}}]}) == StreamChunk("a")
+    assert read({"choices": [{"delta": opening, "token_ids": [1]}]}) == StreamChunk(token_ids=(1,))
+    assert read({"choices": [{"delta": opening, "finish_reason": "stop"}]}) == StreamChunk(finish_reason="stop")
 
 
 def test_the_last_usage_is_no_part_of_the_text() -> None:
     chunk = read({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 8}})
-    assert chunk == Chunk(usage=Usage(3, 8), has_choice=False)
+    assert chunk == StreamChunk(usage=Usage(3, 8), has_choice=False)
 
 
 def test_errors_keep_their_message() -> None:

@@ -2,17 +2,17 @@
 
 import pytest
 
-from loadtests.stream.chunks import Chunk, Usage
+from loadtests.stream.chunks import StreamChunk, Usage
 from loadtests.stream.timing import ErrorKind, StreamRecord, measure
 
-FINAL = Chunk(usage=Usage(7, 9), has_choice=False)
+FINAL = StreamChunk(usage=Usage(7, 9), has_choice=False)
 
 
-def ids(count: int) -> Chunk:
-    return Chunk("x" * count, tuple(range(count)))
+def ids(count: int) -> StreamChunk:
+    return StreamChunk("x" * count, tuple(range(count)))
 
 
-def record(*chunks: tuple[float, Chunk]) -> StreamRecord:
+def record(*chunks: tuple[float, StreamChunk]) -> StreamRecord:
     return StreamRecord(10.0, 13.0, chunks)
 
 
@@ -37,15 +37,15 @@ def test_time_per_token_is_vllms_whatever_the_first_chunk_has() -> None:
 
 
 def test_continuous_usage_tells_tokens_per_chunk() -> None:
-    chunks = [(10.0 + count, Chunk("a", usage=Usage(7, count))) for count in (1, 4, 9)]
-    measures = measure(record((10.9, Chunk(usage=Usage(7, 0), is_opening=True)), *chunks, (20.0, FINAL)))
+    chunks = [(10.0 + count, StreamChunk("a", usage=Usage(7, count))) for count in (1, 4, 9)]
+    measures = measure(record((10.9, StreamChunk(usage=Usage(7, 0), is_opening=True)), *chunks, (20.0, FINAL)))
     assert measures.tokens_per_chunk == (1, 3, 5)
     assert measures.ttft == 1.0
 
 
 def test_without_any_usage_token_ids_are_counted_and_without_both_nothing_is() -> None:
     assert measure(record((10.5, ids(2)), (11.0, ids(3)))).output_tokens == 5
-    unknown = measure(record((10.5, Chunk("a")), (11.0, Chunk("b"))))
+    unknown = measure(record((10.5, StreamChunk("a")), (11.0, StreamChunk("b"))))
     assert unknown.output_tokens is None
     assert unknown.tpot is None
     assert unknown.output_tokens_per_second is None
@@ -53,7 +53,7 @@ def test_without_any_usage_token_ids_are_counted_and_without_both_nothing_is() -
 
 
 def test_openings_and_chunks_without_tokens_are_not_what_a_reader_waits_for() -> None:
-    opening, empty = Chunk(is_opening=True), Chunk(token_ids=(), finish_reason="stop")
+    opening, empty = StreamChunk(is_opening=True), StreamChunk(token_ids=(), finish_reason="stop")
     measures = measure(record((10.2, opening), (10.5, ids(1)), (11.0, ids(2)), (12.9, empty)))
     assert measures.ttft == 0.5
     assert measures.e2e == 1.0
@@ -61,7 +61,7 @@ def test_openings_and_chunks_without_tokens_are_not_what_a_reader_waits_for() ->
 
 
 def test_a_single_token_has_no_time_per_token_and_all_at_once_take_none() -> None:
-    single = measure(record((10.5, ids(1)), (10.5, Chunk(usage=Usage(7, 1), has_choice=False))))
+    single = measure(record((10.5, ids(1)), (10.5, StreamChunk(usage=Usage(7, 1), has_choice=False))))
     assert single.tpot is None
     assert single.gaps == ()
     at_once = measure(record((10.5, ids(9)), (10.6, FINAL)))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.matrix.cells import EXACT, UNTESTED, WRONG, judge
-from vllm_spec_tools.certify.jobs import Output, Result
+from vllm_spec_tools.certify.jobs import JobOutput, JobResult
 
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
 
@@ -12,8 +12,8 @@ def result(token_ids, gap=1.0, accepted=0, drafted=0):
     """One request's output; at each token the two most likely ones are it and 9, `gap` apart."""
     logprobs = [{token: -1.0, 9: -1.0 - gap} for token in token_ids]
     metrics = {ACCEPTED: float(accepted), DRAFTED: float(drafted)}
-    outputs = [[Output(list(token_ids), "", "length", None, logprobs)]]
-    return Result(outputs=outputs, encoded=[], prompt_logprobs=[None], metrics=metrics, seconds=1.0)
+    outputs = [[JobOutput(list(token_ids), "", "length", None, logprobs)]]
+    return JobResult(outputs=outputs, encoded=[], prompt_logprobs=[None], metrics=metrics, seconds=1.0)
 
 
 def verdict(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.proposers.draw import draw_siblings
+from vllm_spec_plugin.proposers.draft_tokens import draw_siblings
 
 Q = np.array([0.4, 0.25, 0.2, 0.1, 0.05])
 

@@ -12,7 +12,7 @@ from tests.unit.register.arguments import Arguments
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.draft_model import pair
+from vllm_spec_plugin.proposers.draft_model import compatibility
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.register.engine_args import translate
 from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, MIXED_HEADS, TEXT, mode_of
@@ -96,7 +96,7 @@ def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch,
         calls.append(arguments)
         return ["watch out"]
 
-    monkeypatch.setattr(pair, "check_pair", check_pair)
+    monkeypatch.setattr(compatibility, "check_pair", check_pair)
     target = ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
     given = {name: getattr(target, name) for name in ("model", "tokenizer", "revision", "tokenizer_revision")}
     given |= {"trust_remote_code": True, "skip_tokenizer_init": True, "tensor_parallel_size": 2, "max_model_len": 512}

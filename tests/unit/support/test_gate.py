@@ -7,7 +7,7 @@ import pytest
 
 import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
-from vllm_spec_plugin.compat.facts import Layer
+from vllm_spec_plugin.compat.model_facts import Layer
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.register.frontend import served_by
 from vllm_spec_plugin.schema.errors import ConfigError

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_spec_plugin.compat.facts import Layer
-from vllm_spec_plugin.compat.reading import _layers
+from vllm_spec_plugin.compat.model_facts import Layer
+from vllm_spec_plugin.compat.read_facts import _layers
 
 
 def model(**text):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support.refusals import check, features_of, refusals

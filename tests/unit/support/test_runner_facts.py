@@ -17,8 +17,8 @@ from vllm.v1.kv_cache_interface import (
     UniformTypeKVCacheSpecs,
 )
 
-from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts
-from vllm_spec_plugin.compat.reading import read_runner_facts
+from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
+from vllm_spec_plugin.compat.read_facts import read_runner_facts
 from vllm_spec_plugin.compat.runner import attention_groups_of_target
 
 SHAPE = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}

@@ -9,9 +9,9 @@ import torch
 
 from tests.sizes import examples
 from vllm_spec_plugin.verification.chain import verify_chain
+from vllm_spec_plugin.verification.chain_rows import Rows
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys
-from vllm_spec_plugin.verification.rows import Rows
 
 VOCAB = 5
 

@@ -23,8 +23,8 @@ from vllm.v1.sample.sampler import Sampler  # noqa: E402
 
 from vllm_spec_plugin.compat import sampling  # noqa: E402
 from vllm_spec_plugin.verification import sampler as sampler_module  # noqa: E402
+from vllm_spec_plugin.verification.chain_rows import Rows  # noqa: E402
 from vllm_spec_plugin.verification.draft_probs import SparseProbs  # noqa: E402
-from vllm_spec_plugin.verification.rows import Rows  # noqa: E402
 from vllm_spec_plugin.verification.sampler import SpecRejectionSampler  # noqa: E402
 from vllm_spec_plugin.verification.topology import topology  # noqa: E402
 

@@ -9,7 +9,7 @@ from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 
 
-class Chunk(NamedTuple):
+class TextChunk(NamedTuple):
     """A part of one request's text for the draft model to compute.
 
     Attributes:
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class CatchUpLimits:
     """Limits of a step.
 
     Attributes:
@@ -44,8 +44,8 @@ def plan_catch_up(
     requests: Sequence[RequestView],
     coverage: DraftCoverage,
     block_tables: Callable[[int], BlockTables],
-    limits: Limits,
-) -> list[Chunk]:
+    limits: CatchUpLimits,
+) -> list[TextChunk]:
     """Chooses the tokens of each request's text that this step computes.
 
     Requests with planned drafts come first, those with the fewest missing tokens before others, so that one long
@@ -76,12 +76,12 @@ def plan_catch_up(
             continue
         room -= stop - start
         soon.update(coverage.blocks_filled(start, stop, tables))
-        chunks.append(Chunk(request, start, stop, num_draft_tokens if stop == length else 0, tables))
+        chunks.append(TextChunk(request, start, stop, num_draft_tokens if stop == length else 0, tables))
     chunks.sort(key=_num_draft_tokens, reverse=True)
     return chunks
 
 
-def num_draft_tokens(request: RequestView, limits: Limits) -> int:
+def num_draft_tokens(request: RequestView, limits: CatchUpLimits) -> int:
     """Returns K, limited by the request's slots and the draft model's context.
 
     The target needs slots for all K draft tokens; the draft model computes all but the last.
@@ -94,7 +94,7 @@ def _in_turn(
     requests: Sequence[RequestView],
     coverage: DraftCoverage,
     block_tables: Callable[[int], BlockTables],
-    limits: Limits,
+    limits: CatchUpLimits,
 ) -> list[tuple[RequestView, int, int, BlockTables]]:
     """Returns requests with their K, computed tokens and block tables, in the order of the budget."""
     drafting: list[tuple[RequestView, int, int, BlockTables]] = []

@@ -70,7 +70,7 @@ class DraftModelConfig(AutoregressiveConfig):
 
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
         """See `ProposerConfig`."""
-        from vllm_spec_plugin.proposers.draft_model.pair import check_pair
+        from vllm_spec_plugin.proposers.draft_model.compatibility import check_pair
         from vllm_spec_plugin.proposers.model_files import UnreadableError
         from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, refusal
         from vllm_spec_plugin.proposers.weight_files import check_weights

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 
 
@@ -24,7 +24,7 @@ class DraftEngine(Protocol):
         """Returns the block ids of the request in batch row `row`, by KV group; views, valid in this step."""
         ...
 
-    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+    def start(self, chunks: Sequence[TextChunk], num_steps: int) -> torch.Tensor:
         """Computes the chunks, and prepares up to `num_steps` calls of `step`.
 
         Returns:

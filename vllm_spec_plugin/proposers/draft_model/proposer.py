@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk, Limits, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.catch_up import CatchUpLimits, TextChunk, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.chain_drafts import GrowingDrafts
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
-from vllm_spec_plugin.proposers.draft_model.growing import GrowingDrafts
 
 
 class DraftModelProposer:
@@ -28,7 +28,7 @@ class DraftModelProposer:
         """
         self._engine = engine
         self._samples = samples
-        self._limits = Limits(catch_up_tokens, engine.max_len)
+        self._limits = CatchUpLimits(catch_up_tokens, engine.max_len)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request; empty if K, memory or the draft model's context allow none."""
@@ -53,7 +53,7 @@ class DraftModelProposer:
         """Drops all computed tokens and blocks."""
         self._engine.coverage.reset()
 
-    def _draft(self, chunks: list[Chunk]) -> list[tuple[Draft, list[int]]]:
+    def _draft(self, chunks: list[TextChunk]) -> list[tuple[Draft, list[int]]]:
         """Returns for each chunk with drafts its draft, and the draft tokens that the model has computed."""
         engine = self._engine
         lengths = [chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens]

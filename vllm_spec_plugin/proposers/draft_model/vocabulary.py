@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Comparison:
+class VocabularyComparison:
     """Differences of two vocabularies.
 
     Attributes:
@@ -19,7 +19,7 @@ class Comparison:
     unshared: dict[int, str]
 
 
-def compare(target: Mapping[str, int], draft: Mapping[str, int]) -> Comparison:
+def compare(target: Mapping[str, int], draft: Mapping[str, int]) -> VocabularyComparison:
     """Compares two vocabularies, in order of token ids.
 
     Args:
@@ -28,7 +28,7 @@ def compare(target: Mapping[str, int], draft: Mapping[str, int]) -> Comparison:
         draft: id of each token of the draft model.
     """
     if target == draft:
-        return Comparison({}, {})
+        return VocabularyComparison({}, {})
     agreed = {token_id for _, token_id in target.items() & draft.items()}
     of_target = {token_id: token for token, token_id in target.items() - draft.items()}
     of_draft = {token_id: token for token, token_id in draft.items() - target.items()}
@@ -41,4 +41,4 @@ def compare(target: Mapping[str, int], draft: Mapping[str, int]) -> Comparison:
             differing[token_id] = names
         elif token_id not in agreed:
             unshared[token_id] = names[0] if names[0] is not None else str(names[1])
-    return Comparison(differing, unshared)
+    return VocabularyComparison(differing, unshared)

@@ -6,7 +6,7 @@ from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import (
-    ModelFacts,
+    ConfigFacts,
     check_name,
     context_note,
     context_of,
@@ -77,7 +77,7 @@ def _can_split(config: HeadConfig, size: int) -> bool:
     return kv_split and config.num_heads % size == 0 and config.intermediate_size % size == 0
 
 
-def obstacle(head: Head, target: ModelFacts, shown: str) -> str:
+def obstacle(head: Head, target: ConfigFacts, shown: str) -> str:
     """Returns why a head cannot draft for a target, with what is allowed; empty if it can.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
 from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
@@ -70,7 +70,7 @@ class Eagle3Proposer(DraftModelProposer):
             return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
         return request._replace(token_ids=text)
 
-    def _draft(self, chunks: list[Chunk]) -> list[tuple[Draft, list[int]]]:
+    def _draft(self, chunks: list[TextChunk]) -> list[tuple[Draft, list[int]]]:
         drafts = [(draft, list[int]()) for draft, _ in super()._draft(chunks)]
         for chunk in chunks:
             self._engine.states.drop_before(chunk.request.request_id, chunk.stop - 1)

@@ -18,7 +18,7 @@ from vllm_spec_plugin.proposers.medusa.heads_config import (
     GREEDY,
     NUM_RANKS,
     SAMPLED,
-    MedusaConfig,
+    HeadsConfig,
     check_measured,
     check_sizes,
     read_config,
@@ -36,7 +36,7 @@ __all__ = [
     "GREEDY",
     "NUM_RANKS",
     "SAMPLED",
-    "MedusaConfig",
+    "HeadsConfig",
     "check_measured",
     "check_sizes",
     "load_heads",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-def read_heads_config(model: str) -> MedusaConfig:
+def read_heads_config(model: str) -> HeadsConfig:
     """Reads config.json and the shapes of the tensors; downloads the files of a name on the hub.
 
     Args:

@@ -16,7 +16,7 @@ NUM_RANKS = 10
 
 
 @dataclass(frozen=True)
-class MedusaConfig:
+class HeadsConfig:
     """Description of a folder of heads, with sizes by the tensors.
 
     Attributes:
@@ -45,7 +45,7 @@ class MedusaConfig:
     provenance: Mapping[str, Any] | None = None
 
 
-def read_config(folder: Path, file: TensorFile) -> MedusaConfig:
+def read_config(folder: Path, file: TensorFile) -> HeadsConfig:
     """Reads config.json of a folder of heads.
 
     Raises:
@@ -68,7 +68,7 @@ def read_config(folder: Path, file: TensorFile) -> MedusaConfig:
                 f"{file.path.name}; train or download the heads again"
             )
     base_model, measured_on = data.get("base_model_name_or_path"), data.get("measured_on")
-    return MedusaConfig(
+    return HeadsConfig(
         num_heads=file.num_heads,
         num_layers=file.num_layers,
         hidden_size=file.hidden_size,
@@ -130,7 +130,7 @@ def _is_tree(paths: Mapping[tuple[int, ...], float], num_heads: int) -> bool:
 
 
 def check_sizes(
-    config: MedusaConfig,
+    config: HeadsConfig,
     model: str,
     hidden_size: int | None,
     vocab_size: int | None,
@@ -167,7 +167,7 @@ def check_sizes(
         )
 
 
-def check_measured(config: MedusaConfig) -> None:
+def check_measured(config: HeadsConfig) -> None:
     """Checks that the heads have measured accuracies.
 
     Raises:

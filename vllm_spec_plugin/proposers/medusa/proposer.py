@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.draw import draw_siblings
+from vllm_spec_plugin.proposers.draft_tokens import draw_siblings
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.verification.topology import Topology, chain
 

@@ -11,12 +11,12 @@ from vllm_spec_plugin.proposers.medusa.best_tree import (
     expected_acceptance_length,
     path_probability,
 )
-from vllm_spec_plugin.proposers.medusa.heads_config import DRAWN, GREEDY, SAMPLED, MedusaConfig, check_measured
+from vllm_spec_plugin.proposers.medusa.heads_config import DRAWN, GREEDY, SAMPLED, HeadsConfig, check_measured
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
 
 
 def node_order(
-    tree: Literal["auto"] | tuple[Path, ...] | None, num_tokens: int, heads: MedusaConfig, *, draws: bool
+    tree: Literal["auto"] | tuple[Path, ...] | None, num_tokens: int, heads: HeadsConfig, *, draws: bool
 ) -> NodeOrder:
     """Orders the nodes to draft by path probability.
 
@@ -43,7 +43,7 @@ def node_order(
     return NodeOrder.by_probability(paths, lambda path: path_probability(path, accuracy, mean))
 
 
-def describe(order: NodeOrder, heads: MedusaConfig, *, draws: bool) -> str:
+def describe(order: NodeOrder, heads: HeadsConfig, *, draws: bool) -> str:
     """Describes the draft's nodes, and the expected tokens per step of the whole tree, for the log.
 
     Args:
@@ -61,7 +61,7 @@ def describe(order: NodeOrder, heads: MedusaConfig, *, draws: bool) -> str:
     return f"{text}, per step expected {', '.join(lengths)}: {[list(path) for path in order.paths]}"
 
 
-def _measured(heads: MedusaConfig, draws: bool) -> list[tuple[str, Paths]]:
+def _measured(heads: HeadsConfig, draws: bool) -> list[tuple[str, Paths]]:
     """Returns the measured paths of requests at temperature 0, and of others."""
     return [(use, (heads.paths or {}).get(use, {})) for use in (GREEDY, DRAWN if draws else SAMPLED)]
 

@@ -35,7 +35,7 @@ class DraftRequest(NamedTuple):
     num_output_tokens: int = 0
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """The step that will verify what is drafted now.
 
     Attributes:
@@ -71,7 +71,7 @@ class Drafting(NamedTuple):
     is_timed: bool = True
 
 
-class Forecast(NamedTuple):
+class StepForecast(NamedTuple):
     """Expected result of a policy's latest plan.
 
     Attributes:
@@ -100,7 +100,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredStep:
     """A finished step.
 
     Attributes:
@@ -123,7 +123,7 @@ class Measured:
     seconds: float = 0.0
     drafting: tuple[Drafting, ...] = ()
     has_drafts: bool = False
-    forecast: Forecast | None = None
+    forecast: StepForecast | None = None
     num_drafts: int = 0
     num_accepted: int = 0
     num_output: int = 0
@@ -141,7 +141,7 @@ class DraftLengthControl(Protocol):
     is_constant: bool
 
     @property
-    def forecast(self) -> Forecast | None:
+    def forecast(self) -> StepForecast | None:
         """Expected result of the latest plan; None without a plan or a cost model."""
         ...
 
@@ -173,7 +173,7 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
         """Returns each request's turns, with draft lengths from 1 to its limits."""
         ...
 
@@ -200,7 +200,7 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def measured(self, step: Measured) -> None:
+    def measured(self, step: MeasuredStep) -> None:
         """Records a finished step."""
         ...
 

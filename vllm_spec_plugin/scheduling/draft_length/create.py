@@ -2,11 +2,11 @@
 
 from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig
 from vllm_spec_plugin.scheduling.draft_length.control import (
-    Batch,
     Drafting,
     DraftLengthControl,
     DraftRequest,
-    Measured,
+    MeasuredStep,
+    StepBatch,
 )
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
 
@@ -40,8 +40,8 @@ def _optimal(
     # Imported here: numba takes a second to load.
     from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-    from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-    from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+    from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+    from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
     from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
     requests, models = RequestRows(), []
@@ -52,7 +52,7 @@ def _optimal(
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
         half_life = draft_length.half_life
         in_step = DraftCostInStep(step_cost) if proposer is last else None
-        models.append(ProposerModel(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
+        models.append(ProposerEstimates(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
     return OptimalControl(models, requests, max_step_tokens, step_cost)
 
 
@@ -63,10 +63,10 @@ def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: 
         control.probed([(1, 0.01), (8, 0.02)])
     requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):
-        for request, turns in zip(requests, control.plan(requests, Batch(2, 2, 100, room)), strict=True):
+        for request, turns in zip(requests, control.plan(requests, StepBatch(2, 2, 100, room)), strict=True):
             source, drafted = turns[0] if turns else (None, 0)
             control.verified(request.request_id, turns, source, drafted, min(drafted, 1), nodes=(0,) if drafted else ())
         control.measured(
-            Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
+            MeasuredStep(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
         )
     control.forget("a")

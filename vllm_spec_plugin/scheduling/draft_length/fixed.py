@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured, StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    DraftRequest,
+    MeasuredStep,
+    StepBatch,
+    StepForecast,
+    StepMode,
+)
 from vllm_spec_plugin.turns import Turns, length_of
 
 # Tokens of a request's first draft by the heuristic, and by which drafts grow and shrink.
@@ -14,7 +20,7 @@ class FixedControl:
     """Plans all proposers in their order, each with its limit as draft length."""
 
     is_constant = True
-    forecast: Forecast | None = None
+    forecast: StepForecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 
     def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
@@ -25,14 +31,14 @@ class FixedControl:
         """Verifies all drafts."""
         return limit
 
-    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
         """Returns the limits above 0 as turns."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]
 
     def verified(self, *args: Any, **kwargs: Any) -> None:
         """Keeps no state."""
 
-    def measured(self, step: Measured) -> None:
+    def measured(self, step: MeasuredStep) -> None:
         """Keeps no state."""
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
@@ -65,7 +71,7 @@ class HeuristicControl(FixedControl):
         # Per request, a length per proposer.
         self._lengths: dict[str, list[int]] = {}
 
-    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
         """Returns all proposers in their order, with each request's present lengths."""
         return [
             tuple(

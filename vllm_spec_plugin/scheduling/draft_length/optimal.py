@@ -9,14 +9,20 @@ import numpy as np
 
 from vllm_spec_plugin.jit import Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
-from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured, StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    DraftRequest,
+    MeasuredStep,
+    StepBatch,
+    StepForecast,
+    StepMode,
+)
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
-from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
-from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
-from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.equal_lengths import best_with_even
+from vllm_spec_plugin.scheduling.draft_length.on_off import CATCH_UP_STEPS, OnOffComparison
+from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep
+from vllm_spec_plugin.scheduling.draft_length.outcome_log import OutcomeNotes, turns_of
+from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
@@ -55,10 +61,10 @@ class _Kept:
 class OptimalControl:
     """Plans by measured acceptance and measured time; also measures whether drafting gains at all.
 
-    - `ProposerModel`, one per proposer: acceptance by request and position, and the cost of drafting.
+    - `ProposerEstimates`, one per proposer: acceptance by request and position, and the cost of drafting.
     - `StepCost`: seconds of the target's steps.
     - `allocate`: the plan with the most expected output tokens per second.
-    - `Comparison`: compares measured steps with and without drafts, and switches off drafting that loses.
+    - `OnOffComparison`: compares measured steps with and without drafts, and switches off drafting that loses.
 
     Attributes:
         proposers: model of each proposer, in the order of the configuration.
@@ -70,7 +76,7 @@ class OptimalControl:
 
     def __init__(
         self,
-        proposers: Sequence[ProposerModel],
+        proposers: Sequence[ProposerEstimates],
         requests: RequestRows,
         max_step_tokens: int,
         step_cost: StepCost | None = None,
@@ -85,13 +91,13 @@ class OptimalControl:
         """
         self.proposers = tuple(proposers)
         self.step_cost = step_cost or StepCost(max_step_tokens)
-        self.forecast: Forecast | None = None
+        self.forecast: StepForecast | None = None
         self._max_step_tokens = max_step_tokens
         self._requests = requests
         self._notes = OutcomeNotes(len(proposers))
         # Bound directly: it is called for each request in each step.
         self.verified = self._notes.verified
-        self._comparison = Comparison()
+        self._comparison = OnOffComparison()
         # Number of steps since the latest update by outcomes.
         self._num_unlearned = 0
         # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
@@ -133,7 +139,7 @@ class OptimalControl:
         steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + limit + 1), num_requests, context)
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 
-    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
         """Returns each request's turns, within its limits.
 
         Where steps are fast and drafting is known to gain, a plan is reused in further steps of the same batch.
@@ -171,11 +177,11 @@ class OptimalControl:
         if batch.base_tokens != num_outputs:
             decode_seconds = float(self.step_cost.seconds([num_outputs], num_outputs, batch.context)[0])
         per_token = decode_seconds / num_outputs
-        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
+        self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
         return turns
 
     def _offers(
-        self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: Batch
+        self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: StepBatch
     ) -> Offers:
         """Returns the proposers' expected drafts and costs."""
         shape = len(self.proposers), len(rows)
@@ -222,7 +228,7 @@ class OptimalControl:
             )
         self._num_unlearned = 0
 
-    def measured(self, step: Measured) -> None:
+    def measured(self, step: MeasuredStep) -> None:
         """Updates cost models and the comparison by a finished step; of those with a reused plan, by the last ones."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vllm_spec_tools.bench.records import Output, Phase, Progress, Request
+from vllm_spec_tools.bench.records import LoadOutput, LoadRequest, Phase, Progress
 
 # Of a request that has not ended, for its time per token to count.
 _LEAST_TOKENS = 16
@@ -15,7 +15,7 @@ _LEAST_TOKENS = 16
 class StreamingEngine(Protocol):
     """An engine that is driven step by step."""
 
-    def add(self, request: Request) -> str:
+    def add(self, request: LoadRequest) -> str:
         """Adds a request and returns its name."""
         ...
 
@@ -98,7 +98,7 @@ class ClosedLoop:
             if request.num_counted >= _LEAST_TOKENS:
                 self._note_tpot(request)
         self._engine.abort(self._in_flight)
-        outputs = [Output(request.token_ids, request.has_ended) for request in self._streamed]
+        outputs = [LoadOutput(request.token_ids, request.has_ended) for request in self._streamed]
         return Progress(seconds, tokens, request_steps, self._ttft, self._tpot, self._latency, outputs)
 
     def _ask(self) -> None:

@@ -9,12 +9,12 @@ from vllm_spec_tools.bench.load.workloads import (
     EQUAL,
     FIRST_PASS,
     WARM_PASSES,
-    Sizes,
+    LoadSizes,
     given_job,
     load_job,
 )
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
 from vllm_spec_tools.bench.rounds import with_warm_ups
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
@@ -62,7 +62,7 @@ def compare(
     return Agreement(len(pairs), rounding, len(found) - rounding)
 
 
-def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[str, Output, Output]]:
+def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[str, LoadOutput, LoadOutput]]:
     """Prompts of requests at temperature 0 of which both arms wrote something, with what they wrote."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
@@ -72,7 +72,7 @@ def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tu
                 yield request.prompt, *pair
 
 
-def _shared(one: Output, other: Output) -> tuple[list[int], list[int]]:
+def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
     """Returns the common part of two outputs; the end of the shorter one counts if it has ended."""
     short, long = sorted((one, other), key=lambda output: len(output.token_ids))
     length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
@@ -86,7 +86,7 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What every arm does.
 
     Attributes:
@@ -95,10 +95,10 @@ class Plan:
 
     cells: tuple[Cell, ...]
     prompts: tuple[str, ...]
-    sizes: Sizes
+    sizes: LoadSizes
     rounds: int
     seed: int
-    given: Mapping[str, tuple[Request, ...]] = field(default_factory=dict)
+    given: Mapping[str, tuple[LoadRequest, ...]] = field(default_factory=dict)
 
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
         """Returns the job of a round, the same for all arms."""
@@ -156,7 +156,7 @@ class SweepResults:
 def run_sweep(
     arms: Mapping[str, PlannedArm],
     engines: Engines,
-    plan: Plan,
+    plan: SweepPlan,
     gate: NoiseGate,
     on_run: Callable[[str], None],
     *,
@@ -203,7 +203,7 @@ def run_sweep(
 
 
 def agreements(
-    runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, top_two: TopTwo, tolerance: float
+    runs: Sequence[LoadRun], arms: Sequence[str], plan: SweepPlan, top_two: TopTwo, tolerance: float
 ) -> dict[tuple[str, str, int], Agreement]:
     """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
     # Arms often part from the reference at the same position.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vllm_spec_tools.bench.prompts import PROMPTS
-from vllm_spec_tools.bench.records import LoadJob, Phase, Request
+from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 from vllm_spec_tools.prompts import ALL, GivenPrompt
 
 EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
@@ -38,7 +38,7 @@ _LEAST_WARM_UP_TOKENS = 64
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LoadSizes:
     """Sizes of a workload's requests and runs: options of `vllm-spec bench`."""
 
     request_tokens: Annotated[
@@ -67,7 +67,7 @@ class Sizes:
 
 
 def load_job(
-    workload: str, streams: int, number: int, prompts: tuple[str, ...], sizes: Sizes, seed: int, *, is_warm_up: bool
+    workload: str, streams: int, number: int, prompts: tuple[str, ...], sizes: LoadSizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
     """What every arm does in a round.
 
@@ -107,24 +107,28 @@ def load_job(
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 
-def requests_of(given: Sequence[GivenPrompt], texts: Sequence[str], sizes: Sizes) -> dict[str, tuple[Request, ...]]:
+def requests_of(
+    given: Sequence[GivenPrompt], texts: Sequence[str], sizes: LoadSizes
+) -> dict[str, tuple[LoadRequest, ...]]:
     """Returns the requests of the workloads that a file of prompts names; they end where the model ends them.
 
     Args:
         given: prompts of the file.
         texts: what the model reads of each.
     """
-    found: dict[str, tuple[Request, ...]] = {}
+    found: dict[str, tuple[LoadRequest, ...]] = {}
     for one, text in zip(given, texts, strict=True):
         if one.workload != ALL:
             length = one.max_tokens or max(round(sizes.request_tokens * _LONGEST), 2)
-            request = Request(one.workload, text, one.temperature or 0.0, length, one.prediction or "", may_end=True)
+            request = LoadRequest(
+                one.workload, text, one.temperature or 0.0, length, one.prediction or "", may_end=True
+            )
             found[one.workload] = (*found.get(one.workload, ()), request)
     return found
 
 
 def given_job(
-    requests: Sequence[Request], streams: int, number: int, sizes: Sizes, seed: int, *, is_warm_up: bool
+    requests: Sequence[LoadRequest], streams: int, number: int, sizes: LoadSizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
     """What every arm does in a round with requests of a file; the warm-up begins with the last ones."""
     first = (-streams if is_warm_up else number * streams) % len(requests)
@@ -132,14 +136,14 @@ def given_job(
     return LoadJob(streams, (Phase(in_turn, _num_tokens(streams, sizes, is_warm_up=is_warm_up)),), seed + number)
 
 
-def _num_tokens(streams: int, sizes: Sizes, *, is_warm_up: bool) -> int:
+def _num_tokens(streams: int, sizes: LoadSizes, *, is_warm_up: bool) -> int:
     if is_warm_up:
         return max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
     return max(streams * sizes.stream_tokens, sizes.min_total_tokens)
 
 
-def _request(kind: str, prompts: tuple[str, ...], index: int, num_tokens: int, sizes: Sizes) -> Request:
+def _request(kind: str, prompts: tuple[str, ...], index: int, num_tokens: int, sizes: LoadSizes) -> LoadRequest:
     turn, which = divmod(index, len(prompts))
     # A different prompt for each index: the prefix cache would have an earlier one.
     prompt = f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]
-    return Request(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)
+    return LoadRequest(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)

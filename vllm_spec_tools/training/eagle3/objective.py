@@ -11,7 +11,7 @@ from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.measurement import Ranks, by_row, num_positions, rank_of
 from vllm_spec_tools.training.objective import positions_of
-from vllm_spec_tools.training.rows import Batch, Row, batches_once
+from vllm_spec_tools.training.rows import RowBatch, TokenRow, batches_once
 
 STEP_DECAY = 0.8  # weight of a step's loss relative to that of the step before
 REJECTION_WEIGHT = 3.0  # of the rejection rate, relative to a cross entropy in nats
@@ -35,7 +35,7 @@ class ChainLesson:
     """
 
     def __init__(
-        self, backbone: Backbone, batch: Batch, head: Eagle3Head, target_ids: torch.Tensor, num_steps: int
+        self, backbone: Backbone, batch: RowBatch, head: Eagle3Head, target_ids: torch.Tensor, num_steps: int
     ) -> None:
         """Reads the batch with the target.
 
@@ -122,7 +122,7 @@ class ChainLesson:
 
 def teacher(
     backbone: Backbone, head: Eagle3Head, target_ids: torch.Tensor, num_steps: int
-) -> Callable[[Batch, float], torch.Tensor]:
+) -> Callable[[RowBatch, float], torch.Tensor]:
     """Returns what `Training` learns a batch with: matrix products in bfloat16 where the device has them.
 
     The loss is the cross entropy in the first quarter of training, and the rejection rate itself in the last.
@@ -130,7 +130,7 @@ def teacher(
     device = backbone.device.type
     is_fast = device != "cpu" or torch.cpu._is_avx512_bf16_supported()
 
-    def learn(batch: Batch, done: float) -> torch.Tensor:
+    def learn(batch: RowBatch, done: float) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16, enabled=is_fast):
             lesson = ChainLesson(backbone, batch, head, target_ids, num_steps)
             return lesson.learn(min(1.0, max(0.0, 2 * done - 0.5)))
@@ -143,7 +143,7 @@ def rank_chains(
     backbone: Backbone,
     head: Eagle3Head,
     target_ids: torch.Tensor,
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     batch_tokens: int,
     num_steps: int,
 ) -> tuple[Ranks, list[float]]:

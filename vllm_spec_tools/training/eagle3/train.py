@@ -22,13 +22,13 @@ from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.loop import Course, History, check_max_length, train
 from vllm_spec_tools.training.measurement import Ranks
 from vllm_spec_tools.training.options import Eagle3Options
-from vllm_spec_tools.training.report import Measurement, held_out, measurement, report_of
-from vllm_spec_tools.training.rows import DATA, Batch, Kind, Row
+from vllm_spec_tools.training.report import HeadMeasurement, held_out, measurement, report_of
+from vllm_spec_tools.training.rows import DATA, Kind, RowBatch, TokenRow
 
 DRAFT_VOCABULARY = 32_000  # as published heads have
 
 
-def frequent_tokens(rows: Iterable[Row], count: int, vocab_size: int) -> torch.Tensor:
+def frequent_tokens(rows: Iterable[TokenRow], count: int, vocab_size: int) -> torch.Tensor:
     """Returns the most frequent tokens of texts, [count] int64, ascending; of equally frequent ones the lowest."""
     counts: Counter[int] = Counter()
     for row in rows:
@@ -176,7 +176,7 @@ class _Eagle3Course(Course[Eagle3Head]):
     def __init__(self, options: Eagle3Options, backbone: Backbone, data: dict[str, Any]) -> None:
         self._options, self._backbone, self._data = options, backbone, data
         self._target_ids = torch.zeros(0, dtype=torch.int64)
-        self._measurements: list[Measurement] = []
+        self._measurements: list[HeadMeasurement] = []
         self.figures: dict[str, dict[str, Any]] = {}
 
     def new_heads(self, kinds: Sequence[Kind]) -> Eagle3Head:
@@ -184,13 +184,13 @@ class _Eagle3Course(Course[Eagle3Head]):
         self._target_ids = frequent_tokens(rows, config.draft_vocab_size, config.vocab_size).to(self._backbone.device)
         return new_head(self._backbone, config, self._target_ids, self._options.seed)
 
-    def teacher(self, heads: Eagle3Head) -> Callable[[Batch, float], torch.Tensor]:
+    def teacher(self, heads: Eagle3Head) -> Callable[[RowBatch, float], torch.Tensor]:
         return teacher(self._backbone, heads, self._target_ids, self._options.draft_tokens)
 
-    def rank(self, heads: Eagle3Head, rows: Sequence[Row]) -> Ranks:
+    def rank(self, heads: Eagle3Head, rows: Sequence[TokenRow]) -> Ranks:
         return self._chains(heads, rows)[0]
 
-    def _chains(self, head: Eagle3Head, rows: Sequence[Row]) -> tuple[Ranks, list[float]]:
+    def _chains(self, head: Eagle3Head, rows: Sequence[TokenRow]) -> tuple[Ranks, list[float]]:
         options = self._options
         return rank_chains(self._backbone, head, self._target_ids, rows, options.batch_tokens, options.draft_tokens)
 

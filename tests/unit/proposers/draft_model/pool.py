@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 # Block tables of a request, one per KV group.
@@ -189,7 +189,7 @@ class DraftKV:
         for slot in self.slots_of(tables, position):
             self.slots[slot] = tuple(text[: position + 1]) if right else None
 
-    def compute(self, chunks: Sequence[Chunk], tables: Sequence[Tables]) -> None:
+    def compute(self, chunks: Sequence[TextChunk], tables: Sequence[Tables]) -> None:
         """One forward pass: a token sees those of the same pass that lie in its own tables, at lower positions."""
         texts = [chunk.request.token_ids.tolist() for chunk in chunks]
         for position in range(max((chunk.stop for chunk in chunks), default=0)):

@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.proposers.draft_model.pool import DraftKV
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
@@ -86,7 +86,7 @@ class TableEngine:
     def block_tables(self, row: int) -> list[npt.NDArray[np.int32]]:
         return [self.batch[row].blocks]
 
-    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+    def start(self, chunks: Sequence[TextChunk], num_steps: int) -> torch.Tensor:
         self._may_break("start")
         requests = [self.batch[chunk.request.row] for chunk in chunks]
         assert [request.request_id for request in requests] == [chunk.request.request_id for chunk in chunks]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, num_draft_tokens, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.catch_up import CatchUpLimits, num_draft_tokens, plan_catch_up
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
@@ -37,7 +37,7 @@ class Step:
 
     def plan(self, budget=1000, max_len=1000):
         """Per chunk (name, start, stop, K), in the plan's order; takes note of what is computed."""
-        chunks = plan_catch_up(self.views, self.coverage, self.block_tables, Limits(budget, max_len))
+        chunks = plan_catch_up(self.views, self.coverage, self.block_tables, CatchUpLimits(budget, max_len))
         for chunk in chunks:
             tables = self.block_tables(chunk.request.row)
             self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, tables)
@@ -96,7 +96,7 @@ def test_shared_blocks_count_only_as_far_as_they_are_computed():
 )
 def test_k_is_cut_to_slots_and_to_the_drafts_context(num_slots, max_len, expected):
     request = view(0, 10, k=5, num_slots=num_slots)
-    assert num_draft_tokens(request, Limits(100, max_len)) == expected
+    assert num_draft_tokens(request, CatchUpLimits(100, max_len)) == expected
     planned = Step(request).plan(max_len=max_len)
     assert planned == ([("a", 0, 10, expected)] if expected else [])
 
@@ -120,7 +120,7 @@ def batches(draw):
         if stop is not None:
             step.computed(row, stop)
     # The end of the context is the end of a block, as in most models.
-    return step, Limits(draw(st.integers(1, 60)), BLOCK_SIZE * draw(st.integers(1, 15)))
+    return step, CatchUpLimits(draw(st.integers(1, 60)), BLOCK_SIZE * draw(st.integers(1, 15)))
 
 
 @given(batches())

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.sizes import examples
 from tests.unit.proposers.draft_model.pool import DraftKV, Pool, Served
-from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.catch_up import CatchUpLimits, plan_catch_up
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
@@ -168,7 +168,7 @@ class Steps(RuleBasedStateMachine):
             served = plan.is_served and self._serve(request, plan)
             self.pool.extend(request, len(request.text) + plan.reserve)
             lengths.append(0 if request.in_prompt or not served else plan.num_draft_tokens)
-        self._draft(lengths, Random(draft_seed), Limits(budget, max_len))
+        self._draft(lengths, Random(draft_seed), CatchUpLimits(budget, max_len))
 
     def _serve(self, request, plan):
         """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""

@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.proposers.medusa.folders import original_config, random_state, write
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
+from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource
 from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.control import (
-    Batch,
     Drafting,
     DraftLengthControl,
     DraftRequest,
-    Forecast,
-    Measured,
+    MeasuredStep,
+    StepBatch,
+    StepForecast,
     StepMode,
 )
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 
@@ -88,7 +88,7 @@ class Server:
 def control_for(server: Server) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
     requests = RequestRows()
-    models = [ProposerModel(server.most, 64, requests, is_tree=server.nodes is not None) for _ in server.costs]
+    models = [ProposerEstimates(server.most, 64, requests, is_tree=server.nodes is not None) for _ in server.costs]
     control = OptimalControl(models, requests, 2048)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
@@ -186,9 +186,9 @@ def simulate(
     num_requests, num_lanes = len(chances(0)), len(server.costs)
     limits = limits or [(server.most,) * num_lanes] * num_requests
     to_draft = [DraftRequest(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
-    batch = Batch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
+    batch = StepBatch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
     fates: list[Fate] = [Fate((), None, 0)] * num_requests
-    forecast: Forecast | None = None
+    forecast: StepForecast | None = None
     for number in range(num_steps):
         of_requests = chances(number)
         expected = forecast
@@ -223,7 +223,7 @@ def simulate(
         num_tokens = num_requests + num_verified
         if mode is not StepMode.SKIPPED:
             control.measured(
-                Measured(
+                MeasuredStep(
                     num_tokens,
                     num_requests,
                     batch.context,

@@ -14,7 +14,7 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import (
     AcceptanceModel,
     expect,
 )
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 
 SEED = 11
 # Output tokens that no test comes near: nothing fades.

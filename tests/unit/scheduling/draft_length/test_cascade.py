@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)
@@ -84,7 +84,7 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
     """Whatever is learned and tried: chains of up to 4 tokens and trees of up to 6, up to 3 proposers."""
     kinds = data.draw(st.lists(st.booleans(), min_size=1, max_size=3))
     requests = RequestRows()
-    models = [ProposerModel(6 if is_tree else 4, 64, requests, is_tree=is_tree) for is_tree in kinds]
+    models = [ProposerEstimates(6 if is_tree else 4, 64, requests, is_tree=is_tree) for is_tree in kinds]
     control = OptimalControl(models, requests, 2048)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     most = [6 if is_tree else 5 for is_tree in kinds]
@@ -98,7 +98,7 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
             )
             for i in rng.permutation(4)[: rng.integers(0, 5)]
         ]
-        batch = Batch(len(to_draft) + 1, len(to_draft) + 1, 500, int(rng.integers(0, 25)))
+        batch = StepBatch(len(to_draft) + 1, len(to_draft) + 1, 500, int(rng.integers(0, 25)))
         planned = control.plan(to_draft, batch)
         assert len(planned) == len(to_draft)
         assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.max_draft_tokens
@@ -118,4 +118,4 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
             for k, c in zip(longest, costs, strict=True)
         ]
         seconds = 0.01 + sum(done.seconds for done in drafting)
-        control.measured(Measured(len(to_draft) + 1, len(to_draft) + 1, 500, seconds, tuple(drafting)))
+        control.measured(MeasuredStep(len(to_draft) + 1, len(to_draft) + 1, 500, seconds, tuple(drafting)))

@@ -8,7 +8,7 @@ import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
@@ -24,7 +24,7 @@ def config(proposer: Mapping[str, object], policy: str) -> PluginConfig:
 
 @pytest.mark.parametrize(("policy", "first"), [("fixed", 8), ("heuristic", 5)])
 def test_simple_policies_ask_all_in_their_order_and_draft_trees_whole(policy: str, first: int) -> None:
-    batch = Batch(1, 1, 100, 100)
+    batch = StepBatch(1, 1, 100, 100)
     both = create_control(config(CASCADE, policy), 2048)
     assert both.plan([DraftRequest("a", (8, 4), (0, 0))], batch) == [((0, first), (1, 4))]
     alone = create_control(config(NGRAM, policy), 2048)
@@ -38,7 +38,7 @@ def test_optimal_has_a_model_of_each_proposer_of_its_kind() -> None:
     assert [model.num_positions for model in control.proposers] == [8, 4]
     alone = create_control(config(TREE, "optimal"), 2048)
     alone.probed([(1, 0.02), (64, 0.02)])
-    request, batch = DraftRequest("a", (3,), (0,)), Batch(1, 1, 100, 100)
+    request, batch = DraftRequest("a", (3,), (0,)), StepBatch(1, 1, 100, 100)
     assert alone.plan([request], batch) == [((0, 3),)]
     for _ in range(20):
         alone.verified("a", ((0, 3),), 0, 3, 1, nodes=(1,))
@@ -58,9 +58,9 @@ def test_nothing_is_left_to_compile_for_the_first_request() -> None:
     assert sum(count > 0 for count in before) > 5
     for step in range(20):
         to_draft = [DraftRequest("a", (8, 8), (0, 100)), DraftRequest("b", (3, 0), (0, 0))][: 1 + step % 2]
-        for request, turns in zip(to_draft, control.plan(to_draft, Batch(2, 2, 100, 12)), strict=True):
+        for request, turns in zip(to_draft, control.plan(to_draft, StepBatch(2, 2, 100, 12)), strict=True):
             source, drafted = turns[-1] if turns else (None, 0)
             control.verified(request.request_id, turns, source, drafted, min(drafted, 1))
-        control.measured(Measured(9, 2, 100, 0.02, (Drafting(2, 3, 0, 1e-4), Drafting(1, 1, 100, 1e-3))))
+        control.measured(MeasuredStep(9, 2, 100, 0.02, (Drafting(2, 3, 0, 1e-4), Drafting(1, 1, 100, 1e-3))))
     control.forget("b")
     assert [len(function.signatures) for function in compiled] == before

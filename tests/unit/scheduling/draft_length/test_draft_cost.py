@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
-from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 
 from .curves import Noise
 
@@ -86,7 +86,7 @@ def test_no_time_counts_as_a_microsecond():
 
 def test_drafting_costs_a_tenth_of_a_step_per_pass_until_it_is_measured():
     """Passes are as many as the longest draft, but no more than positions."""
-    model = ProposerModel(4, 64, RequestRows())
+    model = ProposerEstimates(4, 64, RequestRows())
     model.probed(0.02)
     assert model.draft_cost.coefficients[1] == pytest.approx(0.002)
     for _ in range(100):

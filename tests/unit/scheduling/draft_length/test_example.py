@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl, DraftRequest, StepBatch
 
 GUIDE = Path(__file__).parents[4] / "CONTRIBUTING.md"
 
@@ -14,6 +14,6 @@ def test_the_example_drafts_less_in_larger_batches() -> None:
     exec(code.partition("```")[0], names)
     control: DraftLengthControl = names["SharedControl"](8)
     requests = [DraftRequest("a", (5, 0), (0, 0)), DraftRequest("b", (1, 5), (0, 0))]
-    assert control.plan(requests[:1], Batch(1, 1, 100, 100)) == [((0, 5),)]
-    assert control.plan(requests, Batch(2, 2, 100, 100)) == [((0, 4),), ((0, 1), (1, 4))]
-    assert control.plan(requests, Batch(2, 2, 100, 1)) == [(), ()]
+    assert control.plan(requests[:1], StepBatch(1, 1, 100, 100)) == [((0, 5),)]
+    assert control.plan(requests, StepBatch(2, 2, 100, 100)) == [((0, 4),), ((0, 1), (1, 4))]
+    assert control.plan(requests, StepBatch(2, 2, 100, 1)) == [(), ()]

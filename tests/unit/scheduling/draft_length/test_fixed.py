@@ -2,10 +2,10 @@
 
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
 
-BATCH = Batch(2, 2, 100, 16)
+BATCH = StepBatch(2, 2, 100, 16)
 
 
 def request(*limits: int, request_id: str = "a") -> DraftRequest:

@@ -13,7 +13,7 @@ from tests.unit.scheduling.draft_length.simulator import (
     oracle,
     simulate,
 )
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch
 
 SEED = 7
 STEPS = 1500
@@ -65,8 +65,8 @@ def test_who_may_not_be_drafted_for_waits_no_longer_than_it_is_worth() -> None:
     control = control_for(server)
     simulate(control, server, lambda _: alone([0.6]), 50, SEED)
     to_draft = [DraftRequest("r0", (8,), (0,))]
-    [by_itself] = lengths_of(control.plan(to_draft, Batch(1, 1, 100, 16)))
-    [among_others] = lengths_of(control.plan(to_draft, Batch(16, 16, 1600, 16, others=15)))
+    [by_itself] = lengths_of(control.plan(to_draft, StepBatch(1, 1, 100, 16)))
+    [among_others] = lengths_of(control.plan(to_draft, StepBatch(16, 16, 1600, 16, others=15)))
     assert by_itself > 0
     assert among_others == 0
 
@@ -77,6 +77,6 @@ def test_a_long_text_to_catch_up_with_is_priced_in() -> None:
     control = control_for(server)
     simulate(control, server, lambda _: alone([0.8, 0.8]), 50, SEED)
     to_draft = [DraftRequest("near", (8,), (0,)), DraftRequest("far", (8,), (100_000,))]
-    near, far = lengths_of(control.plan(to_draft, Batch(2, 2, 200, 16)))
+    near, far = lengths_of(control.plan(to_draft, StepBatch(2, 2, 200, 16)))
     assert near > 0
     assert far == 0

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, StepBatch
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 from vllm_spec_plugin.turns import length_of
 
 SEED, STEPS, SETTLED = 7, 600, 300
@@ -83,9 +83,9 @@ def test_comes_within_four_hundredths_of_the_best_size(kind: str) -> None:
 def test_a_tree_is_any_size_within_its_limit() -> None:
     """Each limit from 0 to K and beyond, where neither drafting nor verification costs much: all of it is drafted."""
     requests = RequestRows()
-    control = OptimalControl([ProposerModel(5, 64, requests, is_tree=True)], requests, 2048)
+    control = OptimalControl([ProposerEstimates(5, 64, requests, is_tree=True)], requests, 2048)
     control.probed([(1, 0.02), (64, 0.02)])
     for size in [1, 5] * 10:
         control.proposers[0].measured(Drafting(size, 8 * size, 0, 1e-5 * size))
-    planned = control.plan([DraftRequest(f"{limit}", (limit,), (0,)) for limit in range(8)], Batch(8, 8, 800, 100))
+    planned = control.plan([DraftRequest(f"{limit}", (limit,), (0,)) for limit in range(8)], StepBatch(8, 8, 800, 100))
     assert [length_of(turns, 0) for turns in planned] == [0, 1, 2, 3, 4, 5, 5, 5]

@@ -3,11 +3,11 @@
 import pytest
 
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
-from vllm_spec_tools.bench.records import Step
+from vllm_spec_tools.bench.records import EngineStep
 
 
-def step(tokens: int, ms: float, drafting: float = 0.0, requests: int = 2, in_prompt: bool = False) -> Step:
-    return Step(requests, tokens, in_prompt, (ms + drafting) / 1e3, drafting / 1e3, drafting / 1e3)
+def step(tokens: int, ms: float, drafting: float = 0.0, requests: int = 2, in_prompt: bool = False) -> EngineStep:
+    return EngineStep(requests, tokens, in_prompt, (ms + drafting) / 1e3, drafting / 1e3, drafting / 1e3)
 
 
 def test_a_curve_goes_through_medians_of_whole_batches_without_prompts() -> None:

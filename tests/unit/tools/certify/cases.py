@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vllm_spec_tools.certify.results import Check, Report
+from vllm_spec_tools.certify.results import Certificate, Check
 from vllm_spec_tools.report.provenance import provenance
 
 
@@ -10,7 +10,7 @@ def check(name: str = "greedy", outcome: Any = "exact", engine: str = "fixed dra
     return Check(name, engine, outcome, values.pop("detail", "all equal"), 500, 300, 24, **values)
 
 
-def report(*checks: Check) -> Report:
+def report(*checks: Check) -> Certificate:
     facts = {"dtype": "float32", "device": "cpu"}
     origin = provenance(["certify"], 0, (), {"target": "/models/big"})
-    return Report(checks, 1e-3, 5e-5, 1e-4, 83.2, facts, origin)
+    return Certificate(checks, 1e-3, 5e-5, 1e-4, 83.2, facts, origin)

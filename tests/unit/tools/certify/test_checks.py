@@ -7,8 +7,8 @@ import pytest
 
 from vllm_spec_tools.certify.baseline import Baseline
 from vllm_spec_tools.certify.checks import follows_schema, sampling_check
-from vllm_spec_tools.certify.jobs import Output
-from vllm_spec_tools.certify.samples import Samples
+from vllm_spec_tools.certify.jobs import JobOutput
+from vllm_spec_tools.certify.samples import TokenSamples
 
 VALID = '[{"name":"self","size":true},{"name":"value","size":false},{"name":"self","size":true}]'
 
@@ -17,15 +17,15 @@ VALID = '[{"name":"self","size":true},{"name":"value","size":false},{"name":"sel
 class Known:
     """A baseline of one setting, of which nothing was sampled but the evidence is given."""
 
-    control: dict[str, Samples]
+    control: dict[str, TokenSamples]
     law: Any = ()
     work: Any = dataclasses.field(default_factory=lambda: type("Work", (), {"settings": {"top-k": {}}}))
 
 
 def outcome(log_e: float, drafted: int, control: float = 0.0) -> str:
-    samples = Samples(drafted=drafted, log_e=log_e)
+    samples = TokenSamples(drafted=drafted, log_e=log_e)
     samples.two[(1,)].num_pairs = 1
-    known = cast(Baseline, Known({"top-k": Samples(log_e=control)}))
+    known = cast(Baseline, Known({"top-k": TokenSamples(log_e=control)}))
     return sampling_check("top-k", "fixed draft length", samples, known, 1e-4).outcome
 
 
@@ -53,4 +53,4 @@ def test_nothing_is_said_where_the_samples_without_speculation_fail_as_well() ->
     ],
 )
 def test_json_follows_the_schema_or_not(text: str, reason: str, content: str | None, follows: bool) -> None:
-    assert follows_schema(Output([], text, reason, None, None, content=content)) == follows
+    assert follows_schema(JobOutput([], text, reason, None, None, content=content)) == follows

@@ -6,10 +6,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from vllm_spec_tools.certify import evidence
-from vllm_spec_tools.certify.jobs import Output, Tokens
-from vllm_spec_tools.certify.law import Law
-from vllm_spec_tools.certify.samples import Samples, strata
+from vllm_spec_tools.certify import always_valid
+from vllm_spec_tools.certify.jobs import JobOutput, Tokens
+from vllm_spec_tools.certify.samples import TokenSamples, strata
+from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
 
 PROMPT = (9,)
 P = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]])
@@ -27,7 +27,7 @@ class MarkovLaw:
         return [P[prefix[-1] if prefix else 0] for prefix in prefixes]
 
 
-def decode(rng: np.random.Generator, wrong_after_rejection: bool = False) -> Output:
+def decode(rng: np.random.Generator, wrong_after_rejection: bool = False) -> JobOutput:
     """One output by speculative decoding; wrong is a next step that goes on from the token that was rejected."""
     tokens, steps = [int(rng.choice(3, p=P[0]))], [1]
     context = tokens[-1]
@@ -51,10 +51,10 @@ def decode(rng: np.random.Generator, wrong_after_rejection: bool = False) -> Out
 
 
 def alarms(count: int, size: int, looks: int, alpha: float, **wrong: bool) -> int:
-    rng, law = np.random.default_rng(0), cast(Law, MarkovLaw())
+    rng, law = np.random.default_rng(0), cast(TargetProbabilities, MarkovLaw())
     found = 0
     for _ in range(count):
-        plain, samples = [decode(rng) for _ in range(size * looks)], Samples()
+        plain, samples = [decode(rng) for _ in range(size * looks)], TokenSamples()
         for sample in plain:
             samples.pair(0, PROMPT, sample)
         for _ in range(looks):
@@ -62,7 +62,7 @@ def alarms(count: int, size: int, looks: int, alpha: float, **wrong: bool) -> in
                 samples.add(PROMPT, sample, MOST)
                 samples.pair(1, PROMPT, sample)
             samples.judge(law, {})
-        found += evidence.p_value(max(samples.log_e, samples.log_e_two)) <= alpha / 2
+        found += always_valid.p_value(max(samples.log_e, samples.log_e_two)) <= alpha / 2
     return found
 
 
@@ -80,8 +80,8 @@ def test_wrong_state_after_a_rejection_is_found() -> None:
     assert alarms(10, 100, 3, 1e-6, wrong_after_rejection=True) == 10
 
 
-def output(tokens: list[int], steps: list[int]) -> Output:
-    return Output(tokens, "", "length", None, None, None, steps)
+def output(tokens: list[int], steps: list[int]) -> JobOutput:
+    return JobOutput(tokens, "", "length", None, None, None, steps)
 
 
 def found(kind: str, tokens: list[int], steps: list[int], max_accepted: int = 4) -> list[object]:

@@ -1,11 +1,11 @@
 """Requests that predict their outputs."""
 
-from vllm_spec_tools.certify.jobs import Request
+from vllm_spec_tools.certify.jobs import CertifyRequest
 from vllm_spec_tools.certify.settings import predicting
 
 
 def test_some_predictions_are_right_some_useless_and_some_requests_have_none() -> None:
-    requests = [Request((1,), {"seed": number}) for number in range(6)]
+    requests = [CertifyRequest((1,), {"seed": number}) for number in range(6)]
     found = predicting(requests, [[number, 7, 8] for number in range(5)])
     given = [request.params.get("extra_args") for request in found]
     assert given == [

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_tools.bench.records import LoadAnswer, Output, PhaseAnswer, Progress, Step
+from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadOutput, PhaseAnswer, Progress
 from vllm_spec_tools.planner.candidates import (
     DRAFT_MODEL,
     NONE,
     SUFFIX,
     Engine,
-    Measured,
+    MeasuredCandidate,
     Sample,
     Setting,
     chain_engines,
@@ -68,9 +68,9 @@ def answer(
     for rate in rates[:tokens]:
         left *= rate
         accepted.append(round(left))
-    step = Step(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
-    prompts = Step(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
-    outputs = [Output([7] * (1 + STEPS), True) for _ in range(level)]
+    step = EngineStep(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
+    prompts = EngineStep(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
+    outputs = [LoadOutput([7] * (1 + STEPS), True) for _ in range(level)]
     outputs[0].token_ids.extend([7] * sum(accepted))
     total = prompts.seconds + STEPS * step.seconds
     steps = [prompts, *[step] * STEPS]
@@ -85,7 +85,7 @@ def measured(
     alpha: Mapping[str, float] = ALPHA,
     workloads: Sequence[Workload] = WORKLOADS,
     levels: Sequence[int] = LEVELS,
-) -> Measured:
+) -> MeasuredCandidate:
     """What is measured of an engine, by default of suffixes and a draft model of up to 4 tokens.
 
     Args:
@@ -118,7 +118,7 @@ def measured(
         if level > 1
         for setting in joining(engine)
     }
-    return Measured(engine, tuple(samples), joined)
+    return MeasuredCandidate(engine, tuple(samples), joined)
 
 
 def verified(*ratios: float, rate: float = 100.0) -> Verified:

@@ -9,7 +9,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig, read_head
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.curves import StepCurve
-from vllm_spec_tools.planner.candidates import DRAFT_MODEL, NONE, SUFFIX, Heads, Measured, chain_engines
+from vllm_spec_tools.planner.candidates import DRAFT_MODEL, NONE, SUFFIX, Heads, MeasuredCandidate, chain_engines
 from vllm_spec_tools.planner.forecast import (
     Chained,
     NoTreeError,
@@ -73,11 +73,11 @@ def test_jobs_too_short_for_whole_batches_are_said() -> None:
     part = measured()
     with pytest.raises(UserError, match="no step had 4 requests at once; allowed: more --output-tokens"):
         plain_step(part.of(NONE), 4)
-    without = Measured(part.engine, tuple(part.of(NONE)), part.first_tokens)
+    without = MeasuredCandidate(part.engine, tuple(part.of(NONE)), part.first_tokens)
     with pytest.raises(UserError, match="no step of suffix and draft_model had 8 requests"):
         pooled_curve(without, 8)
     with pytest.raises(UserError, match="no request joined 7 others"):
-        list(forecasts(Measured(part.engine, part.samples), WORKLOADS, LEVELS))
+        list(forecasts(MeasuredCandidate(part.engine, part.samples), WORKLOADS, LEVELS))
 
 
 def test_a_curve_begins_with_the_step_without_drafts() -> None:

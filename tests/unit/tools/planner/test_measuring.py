@@ -12,11 +12,11 @@ import pytest
 from tests.unit.tools.planner.cases import answer, verified
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRequest, PhaseAnswer, Progress
 from vllm_spec_tools.planner.candidates import NONE, SUFFIX, Setting, chain_engines
 from vllm_spec_tools.planner.measuring import (
     RECOMMENDED,
-    Sizes,
+    MeasurementSizes,
     joining,
     measure,
     num_runs,
@@ -25,8 +25,8 @@ from vllm_spec_tools.planner.measuring import (
     verify,
 )
 
-SIZES = Sizes((1, 4), 2, 7)
-PROMPTS = [Request("edit", "a", 0.0, 65), Request("edit", "b", 0.0, 65), Request("chat", "c", 0.0, 65)]
+SIZES = MeasurementSizes((1, 4), 2, 7)
+PROMPTS = [LoadRequest("edit", "a", 0.0, 65), LoadRequest("edit", "b", 0.0, 65), LoadRequest("chat", "c", 0.0, 65)]
 ENGINE = chain_engines("/models/draft", None, 2)[0]
 
 
@@ -89,7 +89,7 @@ def test_one_at_a_time_an_engine_does_its_settings_of_a_round_before_the_next_on
 def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
     engine = chain_engines(None, None, 1)[0]
     arms = FakeArms()
-    measure(engine, arms.of, PROMPTS, Sizes((1,), 2, 7), QUIET, lambda what: None)
+    measure(engine, arms.of, PROMPTS, MeasurementSizes((1,), 2, 7), QUIET, lambda what: None)
     assert not arms.loops
     warm_ups, jobs = arms.batches[SUFFIX][:-4], arms.batches[SUFFIX][-4:]
     given = [(job.phases[0].requests, job.seed) for job in jobs]
@@ -99,7 +99,7 @@ def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
 
 
 def test_the_final_run_does_the_same_with_both_in_turns() -> None:
-    arms, said, sizes = FakeArms({NONE: 100, RECOMMENDED: 150}), list[str](), Sizes((1, 4), 3, 0)
+    arms, said, sizes = FakeArms({NONE: 100, RECOMMENDED: 150}), list[str](), MeasurementSizes((1, 4), 3, 0)
     found = verify(arms.of, PROMPTS, sizes, QUIET, said.append)
     assert len(said) == num_verification_runs(sizes)
     assert arms.loops[NONE] == arms.loops[RECOMMENDED]
@@ -110,7 +110,7 @@ def test_the_final_run_does_the_same_with_both_in_turns() -> None:
         assert [ttft["p50"], ttft["p99"]] == pytest.approx([0.04, 0.05], abs=1e-3)
         assert one.acceptance_length == pytest.approx(2.5)
         assert one.draft_length == pytest.approx(1.2)
-    arms, sizes = FakeArms(), Sizes((1, 4), 2, 0, one_at_a_time=True)
+    arms, sizes = FakeArms(), MeasurementSizes((1, 4), 2, 0, one_at_a_time=True)
     verify(arms.of, PROMPTS, sizes, QUIET, said.append)
     # A warm-up before each of two levels; the second round is in reverse, so neither starts twice in a row.
     assert arms.asked == [NONE] * 4 + [RECOMMENDED] * 8 + [NONE] * 4

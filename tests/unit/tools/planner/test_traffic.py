@@ -4,12 +4,12 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.records import Request
+from vllm_spec_tools.bench.records import LoadRequest
 from vllm_spec_tools.planner.traffic import as_traffic, load_job, workloads_of
 from vllm_spec_tools.prompts import GivenPrompt
 
 TARGET = str(model_path("target"))
-REQUESTS = [Request("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]
+REQUESTS = [LoadRequest("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]
 
 
 def test_options_count_where_a_prompt_says_nothing() -> None:
@@ -32,10 +32,10 @@ def test_what_does_not_fit_the_context_is_told() -> None:
 
 def test_requests_are_gathered_by_workload_and_temperature_with_their_predictions() -> None:
     requests = [
-        Request("edit", "a", 0.0, 64, "p"),
-        Request("chat", "b", 0.7, 64),
-        Request("chat", "c", 1.0, 64),
-        Request("edit", "d", 0.0, 48),
+        LoadRequest("edit", "a", 0.0, 64, "p"),
+        LoadRequest("chat", "b", 0.7, 64),
+        LoadRequest("chat", "c", 1.0, 64),
+        LoadRequest("edit", "d", 0.0, 48),
     ]
     edit, warm, hot = workloads_of(requests)
     assert (edit.name, edit.share, edit.num_tokens, edit.texts) == ("edit", 0.5, 56, ("a", "d"))

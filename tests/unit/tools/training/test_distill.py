@@ -10,16 +10,18 @@ from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_ba
 from vllm_spec_tools.training import rows as own_text
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import Document
-from vllm_spec_tools.training.rows import OwnText, Row
+from vllm_spec_tools.training.rows import OwnText, TokenRow
 
 DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
 
 
-def make(backbone: Backbone, path: Path, tokens: int = 200, temperature: float = 0.0, part: str = "train") -> list[Row]:
+def make(
+    backbone: Backbone, path: Path, tokens: int = 200, temperature: float = 0.0, part: str = "train"
+) -> list[TokenRow]:
     return OwnText(backbone, path, 64, seed=3).rows(DOCUMENTS, tokens, temperature, part, lambda done: None)
 
 
-def content(rows: list[Row]) -> list[tuple[int, float | None, list[int]]]:
+def content(rows: list[TokenRow]) -> list[tuple[int, float | None, list[int]]]:
     return [(row.first, row.temperature, row.tokens.tolist()) for row in rows]
 
 

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from tests.unit.tools.training.tiny import alphabet, random_backbone
-from vllm_spec_plugin.proposers.draw import draw_siblings
+from vllm_spec_plugin.proposers.draft_tokens import draw_siblings
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
@@ -20,8 +20,8 @@ from vllm_spec_tools.training.measurement import (
     rank_rows,
     tokens_per_step,
 )
-from vllm_spec_tools.training.report import Measurement, report_of
-from vllm_spec_tools.training.rows import Row
+from vllm_spec_tools.training.report import HeadMeasurement, report_of
+from vllm_spec_tools.training.rows import TokenRow
 from vllm_spec_tools.training.train import first_heads
 
 
@@ -57,7 +57,12 @@ def test_a_chain_gains_the_next_token_and_the_first_right_ones() -> None:
 def test_ranks_come_row_by_row_whatever_the_batches() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
-    rows = [Row(alphabet(20)), Row(alphabet(12, 5), first=3), Row(alphabet(12, 9), 2, 1.0), Row(alphabet(3), 1, 1.0)]
+    rows = [
+        TokenRow(alphabet(20)),
+        TokenRow(alphabet(12, 5), first=3),
+        TokenRow(alphabet(12, 9), 2, 1.0),
+        TokenRow(alphabet(3), 1, 1.0),
+    ]
     batched = rank_rows(backbone, heads, rows, 50, soft=True)
     alone = [rank_rows(backbone, heads, [row], 50, soft=True) for row in rows]
     assert [tuple(row.shape) for row in batched.rows] == [(3, 17), (3, 7), (3, 8)]
@@ -72,7 +77,7 @@ def test_the_ranks_are_those_of_the_tokens_after_the_next(monkeypatch: pytest.Mo
     heads = first_heads(backbone, 2, 1)
     tokens = alphabet(10)
     states, logits = (each[0] for each in backbone.read(tokens[None]))
-    (found,) = rank_rows(backbone, heads, [Row(tokens)], 50, soft=True).rows
+    (found,) = rank_rows(backbone, heads, [TokenRow(tokens)], 50, soft=True).rows
     guesses = heads(states)
     for position in range(7):
         for line, scores in enumerate((logits, guesses[0], guesses[1])):
@@ -82,7 +87,7 @@ def test_the_ranks_are_those_of_the_tokens_after_the_next(monkeypatch: pytest.Mo
 
 def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     file = io.StringIO()
-    measured = Measurement("own text", 1234, [1.0] * 5, [[0.5, 0.6, 0.7, 0.8, 0.9], [0.25] * 5], [1.5, 2.5], 2.25)
+    measured = HeadMeasurement("own text", 1234, [1.0] * 5, [[0.5, 0.6, 0.7, 0.8, 0.9], [0.25] * 5], [1.5, 2.5], 2.25)
     origin = provenance([], 0, (), {"target": "m"})
     report = report_of("train-medusa", "2 Medusa heads for m", [measured], None, origin)
     write(report, terminal=Console(file=file, width=120))

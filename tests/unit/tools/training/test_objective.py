@@ -11,10 +11,10 @@ from vllm_spec_tools.training.loop import Training
 from vllm_spec_tools.training.measurement import rank_rows
 from vllm_spec_tools.training.objective import Lesson, positions_of, teacher
 from vllm_spec_tools.training.options import Options
-from vllm_spec_tools.training.rows import Row, side_by_side
+from vllm_spec_tools.training.rows import TokenRow, side_by_side
 from vllm_spec_tools.training.train import first_heads
 
-TEXTS = [Row(alphabet(20, start)) for start in range(26)]
+TEXTS = [TokenRow(alphabet(20, start)) for start in range(26)]
 
 
 def summed(lesson: Lesson, heads: MedusaHeads) -> torch.Tensor:
@@ -46,7 +46,7 @@ def test_untrained_heads_say_what_the_target_says_next() -> None:
 
 
 def test_positions_have_all_that_is_guessed_within_the_targets_own_text() -> None:
-    batch = side_by_side([Row(alphabet(9), first=3), Row(alphabet(4)), Row(alphabet(7), first=6)])
+    batch = side_by_side([TokenRow(alphabet(9), first=3), TokenRow(alphabet(4)), TokenRow(alphabet(7), first=6)])
     # Two heads at position t: tokens t+1 to t+3, of 9 tokens from the 3rd on, and of 4 from the 1st.
     assert positions_of(batch, 2).tolist() == [2, 3, 4, 5, 9]
 
@@ -55,7 +55,7 @@ def test_positions_have_all_that_is_guessed_within_the_targets_own_text() -> Non
 def test_losses_are_cross_entropies_of_the_labels_and_gradients_those_of_autograd(soft: bool) -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
-    rows = [Row(alphabet(12, 2), first=4), Row(alphabet(9, 20))]
+    rows = [TokenRow(alphabet(12, 2), first=4), TokenRow(alphabet(9, 20))]
     lesson = Lesson(backbone, side_by_side(rows), 2, soft=soft)
     means = lesson.learn(heads)
     found = [weight.grad.clone() for weight in heads.parameters() if weight.grad is not None]
@@ -79,7 +79,7 @@ def test_labels_have_the_temperature_of_the_text() -> None:
     tokens = alphabet(8)
     logits = backbone.read(tokens[None])[1][0]
     for temperature, expected in ((None, logits), (1.0, logits), (0.5, 2 * logits)):
-        lesson = Lesson(backbone, side_by_side([Row(tokens, 1, temperature)]), 2, soft=True)
+        lesson = Lesson(backbone, side_by_side([TokenRow(tokens, 1, temperature)]), 2, soft=True)
         torch.testing.assert_close(lesson.labels, expected.softmax(-1))
 
 
@@ -87,7 +87,7 @@ def test_labels_of_greedy_text_are_its_tokens() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
     greedy, hard = (
-        summed(Lesson(backbone, side_by_side([Row(alphabet(8), 1, temperature)]), 2, soft=soft), heads)
+        summed(Lesson(backbone, side_by_side([TokenRow(alphabet(8), 1, temperature)]), 2, soft=soft), heads)
         for temperature, soft in ((0.0, True), (None, False))
     )
     assert torch.equal(greedy, hard)
@@ -96,7 +96,7 @@ def test_labels_of_greedy_text_are_its_tokens() -> None:
 def test_padding_and_other_rows_change_nothing() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
-    rows = [Row(alphabet(12, 2)), Row(alphabet(5, 20)), Row(alphabet(3))]
+    rows = [TokenRow(alphabet(12, 2)), TokenRow(alphabet(5, 20)), TokenRow(alphabet(3))]
     together = summed(Lesson(backbone, side_by_side(rows), 2, soft=True), heads)
     alone = sum(summed(Lesson(backbone, side_by_side([row]), 2, soft=True), heads) for row in rows)
     torch.testing.assert_close(together, alone)

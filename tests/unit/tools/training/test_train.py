@@ -17,7 +17,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report.provenance import command_line
 from vllm_spec_tools.training import loop
 from vllm_spec_tools.training.options import Options
-from vllm_spec_tools.training.report import Measurement
+from vllm_spec_tools.training.report import HeadMeasurement
 from vllm_spec_tools.training.train import train_heads
 
 pytestmark = pytest.mark.usefixtures("in_little_time")
@@ -40,7 +40,7 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "write", lambda *_, **files: None)
 
 
-def train(options: Options, out: Path, *, restart: bool = False) -> list[Measurement]:
+def train(options: Options, out: Path, *, restart: bool = False) -> list[HeadMeasurement]:
     return train_heads(options, out, Console(file=io.StringIO()), restart=restart)
 
 

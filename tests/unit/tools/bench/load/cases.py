@@ -6,7 +6,7 @@ from vllm_spec_tools.bench.arms import NONE, OPTIMAL, PlannedArm
 from vllm_spec_tools.bench.engine_args import ArmPlan
 from vllm_spec_tools.bench.load.sweep import Agreement, Cell, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY, SWITCHING
-from vllm_spec_tools.bench.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
+from vllm_spec_tools.bench.records import LoadAnswer, LoadOutput, LoadRun, PhaseAnswer, Progress
 
 K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
@@ -32,7 +32,7 @@ def steady(
     rate: float,
     num_tokens: int = 100,
     request_steps: int = 40,
-    outputs: Sequence[Output] = (),
+    outputs: Sequence[LoadOutput] = (),
 ) -> Progress:
     """A phase of steps of 10 tokens at `rate` tokens per second; a request waits two tokens' time for its first one."""
     counts = range(10, num_tokens + 1, 10)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_tools.bench.records import Output, Phase, Progress, Request
+from vllm_spec_tools.bench.records import LoadOutput, LoadRequest, Phase, Progress
 
 
 class MadeUpEngine:
@@ -13,13 +13,13 @@ class MadeUpEngine:
 
     def __init__(self, **speeds: int) -> None:
         self.speeds = speeds
-        self.added: list[Request] = []
+        self.added: list[LoadRequest] = []
         self.left: dict[str, int] = {}
         self.in_flight: list[int] = []
         self.aborted: list[str] = []
         self.now = 0.0
 
-    def add(self, request: Request) -> str:
+    def add(self, request: LoadRequest) -> str:
         name = f"r{len(self.added)}"
         self.added.append(request)
         self.left[name] = request.num_tokens
@@ -57,8 +57,8 @@ def run(engine: MadeUpEngine, streams: int, phase: Phase) -> Progress:
     return loop_of(engine, streams, phase).run()
 
 
-def request(kind: str = "easy", num_tokens: int = 4) -> Request:
-    return Request(kind, "text", 0.0, num_tokens)
+def request(kind: str = "easy", num_tokens: int = 4) -> LoadRequest:
+    return LoadRequest(kind, "text", 0.0, num_tokens)
 
 
 @pytest.mark.parametrize("streams", [1, 3])
@@ -106,10 +106,10 @@ def test_outputs_are_noted_by_the_order_in_which_they_were_asked_for() -> None:
     engine = MadeUpEngine(easy=2)
     progress = run(engine, 2, Phase((request(num_tokens=3), request(num_tokens=4)), 10))
     assert progress.outputs == [
-        Output([0, 1, 2], True),
-        Output([100, 101, 102, 103], True),
-        Output([200, 201], False),
-        Output([300, 301], False),
+        LoadOutput([0, 1, 2], True),
+        LoadOutput([100, 101, 102, 103], True),
+        LoadOutput([200, 201], False),
+        LoadOutput([300, 301], False),
     ]
 
 

@@ -8,7 +8,7 @@ from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
 from vllm_spec_tools.bench.arms import NONE, Engines
 from vllm_spec_tools.bench.load.sweep import (
     Agreement,
-    Plan,
+    SweepPlan,
     SweepResults,
     TopTwo,
     compare,
@@ -16,12 +16,12 @@ from vllm_spec_tools.bench.load.sweep import (
     results_of,
     run_sweep,
 )
-from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
+from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, LoadSizes
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output, Phase, Request
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun, Phase
 
 SPEED = "tokens_per_second"
-PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
+PLAN = SweepPlan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), LoadSizes(), rounds=2, seed=5)
 
 
 class ScriptedEngine:
@@ -36,7 +36,7 @@ class ScriptedEngine:
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.log.append((self.name, job))
-        outputs = [Output([1, 2, 3 + (self.name == "fixed K = 4")], True), Output([4], False)]
+        outputs = [LoadOutput([1, 2, 3 + (self.name == "fixed K = 4")], True), LoadOutput([4], False)]
         rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
         return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
 
@@ -58,7 +58,7 @@ class ScriptedEngines:
 
 
 def swept(
-    plan: Plan = PLAN,
+    plan: SweepPlan = PLAN,
     most_runs: int = 1000,
     asked: list[tuple[Any, ...]] | None = None,
     *,
@@ -92,7 +92,7 @@ def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
 
 
 def test_one_at_a_time_an_arm_does_a_whole_round_and_no_job_twice() -> None:
-    plan = Plan(((EASY, 1), (EQUAL, 2)), PLAN.prompts, PLAN.sizes, rounds=2, seed=5)
+    plan = SweepPlan(((EASY, 1), (EQUAL, 2)), PLAN.prompts, PLAN.sizes, rounds=2, seed=5)
     found, log, told = swept(plan, one_at_a_time=True)
     assert len(told) == 2 * 2 * len(ARMS) * 2 + 1
     names = list(ARMS)
@@ -179,12 +179,14 @@ def nothing(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
 
 
 def job(*temperatures: float) -> LoadJob:
-    requests = (Request("easy", f"prompt {place}", temperature, 9) for place, temperature in enumerate(temperatures))
+    requests = (
+        LoadRequest("easy", f"prompt {place}", temperature, 9) for place, temperature in enumerate(temperatures)
+    )
     return LoadJob(1, (Phase(tuple(requests), 9),), 0)
 
 
 def wrote(arm: str, *phases: Texts, number: int = 0) -> LoadRun:
-    outputs = [[Output(token_ids, has_ended) for token_ids, has_ended in texts] for texts in phases]
+    outputs = [[LoadOutput(token_ids, has_ended) for token_ids, has_ended in texts] for texts in phases]
     return run(arm, [steady(10.0, outputs=phase) for phase in outputs], number=number)
 
 

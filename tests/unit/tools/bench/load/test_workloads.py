@@ -9,15 +9,15 @@ from vllm_spec_tools.bench.load.workloads import (
     MIXED,
     SWITCHING,
     WORKLOADS,
-    Sizes,
+    LoadSizes,
     given_job,
     load_job,
     requests_of,
 )
-from vllm_spec_tools.bench.records import LoadJob, Request
+from vllm_spec_tools.bench.records import LoadJob, LoadRequest
 from vllm_spec_tools.prompts import GivenPrompt
 
-SIZES = Sizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
+SIZES = LoadSizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
@@ -67,13 +67,13 @@ def test_a_file_names_workloads_whose_requests_keep_what_it_says_of_them() -> No
         GivenPrompt(prompt="d", workload="chat"),
     ]
     assert requests_of(given, ["A", "C", "D"], SIZES) == {
-        "edit": (Request("edit", "A", 0.7, 9, "b", may_end=True),),
-        "chat": (Request("chat", "D", 0.0, 60, may_end=True),),
+        "edit": (LoadRequest("edit", "A", 0.7, 9, "b", may_end=True),),
+        "chat": (LoadRequest("chat", "D", 0.0, 60, may_end=True),),
     }
 
 
 def test_rounds_go_through_the_requests_of_a_file_and_the_warm_up_takes_the_last_ones() -> None:
-    requests = [Request("own", text, 0.0, 9) for text in "abcde"]
+    requests = [LoadRequest("own", text, 0.0, 9) for text in "abcde"]
 
     def texts(number: int, is_warm_up: bool = False) -> str:
         (phase,) = given_job(requests, 2, number, SIZES, 7, is_warm_up=is_warm_up).phases

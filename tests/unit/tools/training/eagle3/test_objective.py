@@ -21,9 +21,9 @@ from vllm_spec_tools.training.eagle3.train import frequent_tokens, new_config, n
 from vllm_spec_tools.training.loop import Training
 from vllm_spec_tools.training.measurement import Ranks
 from vllm_spec_tools.training.options import Eagle3Options
-from vllm_spec_tools.training.rows import Row, side_by_side
+from vllm_spec_tools.training.rows import TokenRow, side_by_side
 
-TEXTS = [Row(alphabet(20, start)) for start in range(26)]
+TEXTS = [TokenRow(alphabet(20, start)) for start in range(26)]
 OPTIONS = Eagle3Options("m", ["d"], draft_tokens=3, steps=60, batch_tokens=200, learning_rate=0.02)
 
 
@@ -52,7 +52,7 @@ def test_gradients_are_those_of_the_weighted_mean_loss(monkeypatch: pytest.Monke
     monkeypatch.setitem(objective._NUMBERS, "cpu", 0)
     backbone, ids = alphabet_backbone(3), torch.arange(2, 28)
     head = head_for(backbone, ids)
-    rows = [Row(alphabet(20), first=3), Row(alphabet(9, 4)), Row(alphabet(4))]
+    rows = [TokenRow(alphabet(20), first=3), TokenRow(alphabet(9, 4)), TokenRow(alphabet(4))]
     lesson = ChainLesson(backbone, side_by_side(rows), head, ids, 3)
     assert len(list(lesson.chunks())) == 2
     losses = lesson.learn(rejection=0.25)
@@ -71,7 +71,7 @@ def test_gradients_are_those_of_the_weighted_mean_loss(monkeypatch: pytest.Monke
 
 def test_the_rejection_rate_is_one_less_the_overlap() -> None:
     backbone, ids = alphabet_backbone(3), torch.arange(30)
-    lesson = ChainLesson(backbone, side_by_side([Row(alphabet(9))]), head_for(backbone, ids), ids, 2)
+    lesson = ChainLesson(backbone, side_by_side([TokenRow(alphabet(9))]), head_for(backbone, ids), ids, 2)
     guesses = torch.randn(6, 30, generator=torch.Generator().manual_seed(0))
     _, rejected = lesson.losses(guesses, slice(None), 1)
     overlap = torch.minimum(lesson.probs(slice(None), 1), guesses.softmax(-1)).sum()
@@ -80,13 +80,13 @@ def test_the_rejection_rate_is_one_less_the_overlap() -> None:
 
 def test_tokens_outside_the_heads_vocabulary_are_missed() -> None:
     backbone, ids = alphabet_backbone(3), torch.arange(2, 15)
-    ranks, _ = rank_chains(backbone, head_for(backbone, ids), ids, [Row(alphabet(26))], 100, 2)
+    ranks, _ = rank_chains(backbone, head_for(backbone, ids), ids, [TokenRow(alphabet(26))], 100, 2)
     outside = torch.cat([torch.arange(2, 25)[None], torch.arange(3, 26)[None]]) >= 13
     assert (ranks.together[1:, :][outside[:, :23]] == NUM_RANKS).all()
 
 
 def test_frequent_tokens_are_the_most_frequent_in_ascending_order() -> None:
-    rows = [Row(torch.tensor([5, 5, 9, 9, 9, 3])), Row(torch.tensor([1]))]
+    rows = [TokenRow(torch.tensor([5, 5, 9, 9, 9, 3])), TokenRow(torch.tensor([1]))]
     assert frequent_tokens(rows, 3, 10).tolist() == [1, 5, 9]
     assert frequent_tokens(rows, 5, 10).tolist() == [0, 1, 3, 5, 9]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draw import draw, most_likely
+from vllm_spec_plugin.proposers.draft_tokens import draw, most_likely
 
 
 class GrowingDrafts:

@@ -9,8 +9,8 @@ import transformers
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
 from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource, check_pair
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
-from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
 from vllm_spec_plugin.schema.errors import ConfigError
 
 DRAFT, TARGET = str(model_path("draft")), ModelSource(str(model_path("target")))

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vllm_spec_tools.certify.law import Law
+from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
 
 PROMPT = (3,)
 LOGITS = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
 
 
-def law(**changes: float) -> Law:
+def law(**changes: float) -> TargetProbabilities:
     row = LOGITS.copy()
     for token, logit in changes.items():
         row[int(token[1:])] = logit
-    return Law({(PROMPT, ()): row}, 1e-3)
+    return TargetProbabilities({(PROMPT, ()): row}, 1e-3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import (
-    ModelFacts,
+    ConfigFacts,
     ModelSource,
     Tokens,
     check_name,
@@ -34,7 +34,7 @@ class _Model:
     """
 
     name: str
-    facts: ModelFacts
+    facts: ConfigFacts
     tokens: Tokens | None
 
     @property
@@ -103,7 +103,7 @@ def _context(draft: ModelSource, own: int | None, given: int | None, where: str)
     return own if given is None else given
 
 
-def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:
+def _check_heads(name: str, facts: ConfigFacts, size: int, where: str) -> None:
     heads, kv_heads = facts.num_heads, facts.num_kv_heads
 
     def can_split(size: int) -> bool:

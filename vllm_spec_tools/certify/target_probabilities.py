@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vllm_spec_tools.certify.jobs import Job, Request, RunsJobs, Tokens
+from vllm_spec_tools.certify.jobs import CertifyRequest, Job, RunsJobs, Tokens
 
 # Parameters that drop tokens.
 TRUNCATIONS = ("min_p", "top_k", "top_p")
@@ -75,7 +75,7 @@ _MIN_SEEN = 4
 _ROWS_PER_JOB = 256
 
 
-class Law:
+class TargetProbabilities:
     """Probabilities of the next token, by prompt, prefix and sampling parameters.
 
     Top-k, top-p and min-p keep or drop whole tokens. Where that depends on rounding the row is left out.
@@ -116,7 +116,9 @@ class Law:
         return (bounds[0] == bounds[1]).all(-1) & (min_kept - max_dropped >= self._rounding)
 
 
-def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_size: int, rounding: float) -> Law:
+def read_law(
+    engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_size: int, rounding: float
+) -> TargetProbabilities:
     """Reads the logits after the texts that were seen most often, from an engine with `RAW_LOGITS`.
 
     Args:
@@ -128,11 +130,11 @@ def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_
     rows = {}
     for start in range(0, len(texts), _ROWS_PER_JOB):
         part = texts[start : start + _ROWS_PER_JOB]
-        result = engine.run(Job([Request(prompt + prefix, params) for prompt, prefix in part]))
+        result = engine.run(Job([CertifyRequest(prompt + prefix, params) for prompt, prefix in part]))
         for text, [output] in zip(part, result.outputs, strict=True):
             assert output.rows is not None
             rows[text] = output.rows[0]
-    return Law(rows, rounding)
+    return TargetProbabilities(rows, rounding)
 
 
 # Arguments of an engine whose logits are to be read.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
-from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep, Window, winsorised_mean
+from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep, Window, winsorised_mean
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
@@ -38,7 +38,7 @@ _MAX_PREFILL = 3.0
 CATCH_UP_STEPS = 32
 
 
-class Verdict(NamedTuple):
+class DraftingGain(NamedTuple):
     """Measured gain of drafting, in steps without drafts.
 
     Attributes:
@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
     error: float
 
 
-class Comparison:
+class OnOffComparison:
     """Decides per class of batch size whether to draft at all, by alternating blocks of steps with drafts and without.
 
     A step with drafts gains accepted tokens and takes longer. Both count in steps without drafts: with n requests and m
@@ -77,7 +77,7 @@ class Comparison:
     """
 
     def __init__(self) -> None:
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, _BatchSizeClass] = {}
 
     def is_off(self, num_requests: int) -> bool:
         """Whether the next step has no drafts."""
@@ -87,7 +87,7 @@ class Comparison:
         """Whether drafting gains significantly."""
         return self._of(num_requests).is_sure
 
-    def verdict(self, num_requests: int) -> Verdict | None:
+    def verdict(self, num_requests: int) -> DraftingGain | None:
         """Returns the latest verdict; None without one."""
         return self._of(num_requests).verdict
 
@@ -104,14 +104,14 @@ class Comparison:
         """
         self._of(step.num_requests).measured(step, cost)
 
-    def _of(self, num_requests: int) -> "_Class":
+    def _of(self, num_requests: int) -> "_BatchSizeClass":
         size = num_requests.bit_length()
         if size not in self._classes:
-            self._classes[size] = _Class()
+            self._classes[size] = _BatchSizeClass()
         return self._classes[size]
 
 
-class _Class:
+class _BatchSizeClass:
     """A class of batch sizes.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Class:
         self._num_confirming: int | None = None
         self._retry = _FIRST_RETRY
         self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
-        self.verdict: Verdict | None = None
+        self.verdict: DraftingGain | None = None
         self._since = 0
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
         self._expected = self._accepted = self._chance = _TRUST
@@ -136,7 +136,7 @@ class _Class:
         self._caught_up = 0.0
 
     def skips(self) -> bool:
-        """See `Comparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
+        """See `OnOffComparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
         if not self.is_off or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
             return False
         self._left -= 1
@@ -197,7 +197,7 @@ class _Class:
         gain, error = winsorised_mean(gains)
         luck = math.sqrt(self._chance) / self._expected * self._on.expected_per_request()
         error = math.hypot(error, took * error_without / slowdown, luck)
-        self.verdict = Verdict(gain, error)
+        self.verdict = DraftingGain(gain, error)
         is_full = len(gains) == _ON_WINDOW
         if gain + _SIGMAS * error < 0 or (is_full and gain < 0):
             self._num_confirming = 0

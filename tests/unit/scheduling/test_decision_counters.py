@@ -5,8 +5,8 @@ import pytest
 from tests.unit.scheduling.adapters import CASCADE, Listening, counted_of, end, make, output, plan, request
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling import adapter as module
-from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Forecast
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepForecast
 
 
 def test_a_request_without_drafts_is_counted_once_and_told_from_one_that_wants_none():
@@ -37,7 +37,7 @@ def test_a_policy_that_goes_off_switches_requests_off():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 2, 0.04, 0.02)
+    control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
     control.acceptance = ((0.8, 0.5),)
     running = [request("a"), request("b")]
     adapter = make(control, *running)
@@ -67,7 +67,7 @@ def test_counts_and_explains_decisions(clock, caplog):
 def test_a_token_accepted_beside_a_prompt_saves_a_share_of_a_later_step_without_prompts():
     """Two requests decode beside a prompt in 0.1 s; without it a step takes 0.04 s."""
     counters = CountersByMethod()
-    DecisionCounters(counters, "ngram", ["ngram"]).compare(Forecast(3.5, 0.105, 2, 0.1, 0.02), 4, 0.11)
+    DecisionCounters(counters, "ngram", ["ngram"]).compare(StepForecast(3.5, 0.105, 2, 0.1, 0.02), 4, 0.11)
     assert counters.of("ngram").expected_saved_seconds == pytest.approx(1.5 * 0.02 - 0.005)
     assert counters.of("ngram").realised_saved_seconds == pytest.approx(2 * 0.02 - 0.01)
 
@@ -75,7 +75,7 @@ def test_a_token_accepted_beside_a_prompt_saves_a_share_of_a_later_step_without_
 def test_explains_who_drafts_in_a_cascade():
     control = Listening()
     requests = [DraftRequest("a", (4, 4), (0, 0)), DraftRequest("b", (4, 4), (0, 0))]
-    forecast = Forecast(3.0, 0.05, 2, 0.04, 0.02)
+    forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
     line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ((0.8,), (0.5, 0.25)), ["ngram", "draft_model"])
     assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
     assert line.endswith("acceptance 0.80, 0.50 0.25")

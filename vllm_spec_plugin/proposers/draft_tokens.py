@@ -2,7 +2,7 @@
 
 import torch
 
-from vllm_spec_plugin.verification.draw import draw
+from vllm_spec_plugin.verification.sampling import draw
 
 __all__ = ["draw", "draw_siblings", "most_likely"]
 

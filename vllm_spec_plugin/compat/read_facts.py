@@ -4,7 +4,7 @@ import dataclasses
 from importlib.metadata import entry_points
 from typing import Any
 
-from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.compat.version import VERSION
 
 # Values of transformers' `layer_types` and `layers_block_type`.

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.sizes import examples
-from vllm_spec_plugin.proposers.draw import draw, most_likely
+from vllm_spec_plugin.proposers.draft_tokens import draw, most_likely
 
 ALMOST_ONE = 1 - 2**-53
 EXTREMES = [0.0, 5e-324, 2**-53, 0.5, 1 - 2**-52, ALMOST_ONE]

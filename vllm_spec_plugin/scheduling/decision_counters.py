@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Forecast
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepForecast
 from vllm_spec_plugin.turns import Turns, longest
 
 
@@ -47,7 +47,7 @@ class DecisionCounters:
         """Counts a request that is served without drafts."""
         self._counters.of(self._method).count_without_drafts(reason)
 
-    def compare(self, forecast: Forecast, num_output: int, seconds: float) -> None:
+    def compare(self, forecast: StepForecast, num_output: int, seconds: float) -> None:
         """Counts a step's forecast and measured time, and its expected and realised savings."""
         counters = self._counters.of(self._method)
         counters.predicted_seconds += forecast.seconds
@@ -64,7 +64,7 @@ class DecisionCounters:
 def explain(
     requests: Sequence[DraftRequest],
     chosen: Sequence[Turns],
-    forecast: Forecast | None,
+    forecast: StepForecast | None,
     acceptance: Sequence[Sequence[float]],
     methods: Sequence[str],
 ) -> str:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, simulate
-from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.comparison import RETRY_SHARE, Comparison
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
+from vllm_spec_plugin.scheduling.draft_length.on_off import RETRY_SHARE, OnOffComparison
+from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 SEED = 7
@@ -53,9 +53,9 @@ def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
 def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft token takes as long as a step of the target."""
     control = control_for(Server(lambda _: 0.006, (Cost(0.006, 0.0),)))
-    monkeypatch.setattr(Comparison, "is_off", lambda *_: False)
+    monkeypatch.setattr(OnOffComparison, "is_off", lambda *_: False)
     control.proposers[0].draft_cost = DraftCost(1.0)
-    requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], Batch(4, 4, 400, 16)
+    requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], StepBatch(4, 4, 400, 16)
     for num_steps in (1, 2, 4, 8, 16, 16):
         assert control.begin_step(4, may_skip=False) is StepMode.DRAFTS
         assert control.plan(requests, batch) == [()] * 4
@@ -66,7 +66,7 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
 
 def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
     """One of 16."""
-    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
+    comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
     run(comparison, 0.01, 0.03, 60, gained=0.0)
     num_skipped = 0
     for _ in range(40):
@@ -84,7 +84,7 @@ def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
 
 
 def run(
-    comparison: Comparison, seconds_off: float, seconds_on: float, num_steps: int, gained: float = 4.0
+    comparison: OnOffComparison, seconds_off: float, seconds_on: float, num_steps: int, gained: float = 4.0
 ) -> list[bool]:
     """Whether each step is off; steps with drafts give `gained` tokens more than the four."""
     cost, rng = StepCost(512, [(1, 0.01), (64, 0.02)]), np.random.default_rng(SEED)
@@ -102,7 +102,7 @@ def run(
 
 def test_what_gains_is_interrupted_for_about_its_share_of_the_time() -> None:
     """Twice the tokens in 1.2 times the time: a step without drafts is 0.8 steps lost."""
-    comparison = Comparison()
+    comparison = OnOffComparison()
     is_off = run(comparison, 0.01, 0.012, 3000)
     assert 0 < np.mean(is_off[200:]) < 0.01
     verdict = comparison.verdict(4)
@@ -117,7 +117,7 @@ def first_price(seconds_on: Sequence[float], catch_up: float = 0.0) -> tuple[int
         seconds_on: seconds of the trial's steps in order; the last is of all further ones. Others take 0.01.
         catch_up: seconds of the trial's first step in addition, in which a proposer computed text.
     """
-    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
+    comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
     num_on, num_off = 0, 0
     for _ in range(30_000):
         if comparison.is_off(4):
@@ -160,9 +160,9 @@ def test_a_machine_that_is_slow_for_a_whole_trial_switches_drafts_off_for_a_limi
 
 def drive(
     on: Callable[[int], ComparedStep], off: Callable[[int], ComparedStep], num_steps: int
-) -> tuple[Comparison, list[bool]]:
+) -> tuple[OnOffComparison, list[bool]]:
     """Whether each step is off; `on` and `off` get the number of steps since drafts were last switched."""
-    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
+    comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
     is_off, since = [comparison.is_off(4)], 0
     for _ in range(num_steps):
         comparison.measured((off if is_off[-1] else on)(since), cost)
@@ -214,7 +214,7 @@ def test_expected_tokens_that_are_not_accepted_are_no_gain() -> None:
 def test_steps_with_long_prompts_are_not_compared() -> None:
     """Every other step with drafts computes a prompt, and takes ten times as long as modelled."""
     cost = [(1, 0.01), (64, 0.02)]
-    comparison, step_cost = Comparison(), StepCost(512, cost)
+    comparison, step_cost = OnOffComparison(), StepCost(512, cost)
     for number in range(400):
         off = comparison.is_off(4)
         prompt = GAINING._replace(num_tokens=400, seconds=1.0)
@@ -243,14 +243,14 @@ def test_making_drafts_is_charged_to_the_step_that_verifies_them() -> None:
 
 def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
     """Everything takes twice as long from some step on; drafting still gains. Three blocks of 8 steps find out."""
-    comparison = Comparison()
+    comparison = OnOffComparison()
     run(comparison, 0.01, 0.012, 100)
     is_off = run(comparison, 0.02, 0.024, 300)
     assert sum(is_off) <= 3 * 8
 
 
 def test_sizes_of_batches_are_told_apart() -> None:
-    comparison = Comparison()
+    comparison = OnOffComparison()
     run(comparison, 0.01, 0.012, 200)
     assert comparison.is_sure(4)
     assert comparison.verdict(64) is None

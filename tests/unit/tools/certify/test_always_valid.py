@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from vllm_spec_tools.certify import evidence
-from vllm_spec_tools.certify.evidence import TwoSamples
+from vllm_spec_tools.certify import always_valid
+from vllm_spec_tools.certify.always_valid import TwoSamples
 
 ALPHA = 0.05
 LOOKS = 8
@@ -23,7 +23,7 @@ def most_evidence(rng: np.random.Generator, p: np.ndarray, truth: np.ndarray, si
     most = 0.0
     for _ in range(LOOKS):
         counts.update(rng.choice(len(p), size, p=truth / truth.sum()).tolist())
-        most = max(most, evidence.mean(evidence.against_probabilities({PREFIX: counts}, [p])))
+        most = max(most, always_valid.mean(always_valid.against_probabilities({PREFIX: counts}, [p])))
     return most
 
 
@@ -49,7 +49,7 @@ def test_false_alarms_at_the_worst_of_many_looks_are_below_their_rate(
 ) -> None:
     """Seed 0. Samples of 8 looks of `size` tokens, alpha 5%; false-alarm rate below 1e-3 for `allowed` alarms."""
     rng, p = np.random.default_rng(0), SKEWED / SKEWED.sum()
-    alarms = sum(evidence.p_value(most(rng, p, p, size)) <= ALPHA for _ in range(count))
+    alarms = sum(always_valid.p_value(most(rng, p, p, size)) <= ALPHA for _ in range(count))
     print(f"{alarms} alarms of {count}")
     assert alarms <= allowed
 
@@ -61,19 +61,21 @@ def test_false_alarms_at_the_worst_of_many_looks_are_below_their_rate(
 def test_a_known_deviation_is_found(most: Most, wrong: list[float]) -> None:
     """Seed 0. A token of 0.3 has 0.42, or 0.5; 8 looks of 125 tokens: found at 1e-6 in at least 95 of 100 samples."""
     rng, p = np.random.default_rng(0), np.array([0.5, 0.3, 0.2])
-    found = sum(evidence.p_value(most(rng, p, np.array(wrong), 125)) < 1e-6 for _ in range(100))
+    found = sum(always_valid.p_value(most(rng, p, np.array(wrong), 125)) < 1e-6 for _ in range(100))
     print(f"{found} of 100")
     assert found >= 95
 
 
 def test_an_impossible_token_is_certain_evidence() -> None:
-    log_e = evidence.mean(evidence.against_probabilities({PREFIX: Counter({0: 5, 2: 1})}, [np.array([0.5, 0.5, 0.0])]))
+    log_e = always_valid.mean(
+        always_valid.against_probabilities({PREFIX: Counter({0: 5, 2: 1})}, [np.array([0.5, 0.5, 0.0])])
+    )
     assert log_e == math.inf
-    assert evidence.p_value(log_e) == 0
+    assert always_valid.p_value(log_e) == 0
 
 
 def test_one_observation_is_no_evidence_whatever_it_is() -> None:
-    log_e = evidence.against_probabilities({PREFIX: Counter({3: 1})}, [SKEWED / SKEWED.sum()])
+    log_e = always_valid.against_probabilities({PREFIX: Counter({3: 1})}, [SKEWED / SKEWED.sum()])
     assert log_e == pytest.approx(0, abs=1e-9)
 
 
@@ -81,12 +83,12 @@ def test_expectation_over_all_outcomes_is_1() -> None:
     """Three tokens after one prefix, two possible: the sum over the eight outcomes."""
     p = np.array([0.2, 0.8])
     total = sum(
-        math.prod(p[list(outcome)]) * np.exp(evidence.against_probabilities({PREFIX: Counter(outcome)}, [p]))
+        math.prod(p[list(outcome)]) * np.exp(always_valid.against_probabilities({PREFIX: Counter(outcome)}, [p]))
         for outcome in np.ndindex(2, 2, 2)
     )
     assert total == pytest.approx(1)
 
 
 def test_an_e_value_of_20_is_a_p_value_of_5_percent_and_none_says_nothing() -> None:
-    assert evidence.p_value(evidence.mean([math.log(10), math.log(30)])) == pytest.approx(0.05)
-    assert evidence.p_value(evidence.mean([])) == 1
+    assert always_valid.p_value(always_valid.mean([math.log(10), math.log(30)])) == pytest.approx(0.05)
+    assert always_valid.p_value(always_valid.mean([])) == 1

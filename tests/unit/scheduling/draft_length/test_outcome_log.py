@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.outcomes import ACCEPTED, ASKED, DRAFTED, OutcomeNotes, Outcomes, turns_of
+from vllm_spec_plugin.scheduling.draft_length.outcome_log import (
+    ACCEPTED,
+    ASKED,
+    DRAFTED,
+    OutcomeNotes,
+    Outcomes,
+    turns_of,
+)
 
 
 def taken(notes: OutcomeNotes) -> Outcomes:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from vllm_spec_tools.mock_server.chunk_plan import draft_length, plan_response, planned_failure
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.plan import draft_length, plan_response, planned_failure
 
 
 def sizes(options: MockOptions, number: int, num_tokens: int) -> list[int]:

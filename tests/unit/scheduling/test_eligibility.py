@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
-from vllm_spec_plugin.scheduling.request_gate import scope_of, why_without_drafts
+from vllm_spec_plugin.scheduling.eligibility import scope_of, why_without_drafts
 
 
 def request(**given):

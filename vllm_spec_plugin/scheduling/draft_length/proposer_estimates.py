@@ -4,7 +4,7 @@ from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel, expect
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 
 # Prior probabilities: that a planned token is drafted, and that a draft token is accepted. Few drafts correct high
 # values; with low ones, drafts that gain might never be tried.
@@ -13,7 +13,7 @@ _PRESENT, _ACCEPTED = 0.95, 0.8
 _PASS = 0.1
 
 
-class ProposerModel:
+class ProposerEstimates:
     """Predicts a proposer's drafts, their acceptance and their cost, by request.
 
     Attributes:

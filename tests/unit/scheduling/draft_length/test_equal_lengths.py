@@ -3,7 +3,7 @@
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
-from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
+from vllm_spec_plugin.scheduling.draft_length.equal_lengths import best_with_even
 
 K = 4
 # One request accepts nearly all draft tokens, one few.

@@ -21,7 +21,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class ChunkStep:
     """A step of the engine, which is a chunk of the stream.
 
     Attributes:
@@ -34,14 +34,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResponsePlan:
     """A response.
 
     Attributes:
         fails_at: seconds after the request; 0 without a failure.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ChunkStep, ...]
     failure: Failure | None = None
     fails_at: float = 0.0
 
@@ -51,7 +51,7 @@ def draft_length(tokens_per_chunk: float) -> int:
     return math.ceil(2 * (tokens_per_chunk - 1))
 
 
-def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
+def plan_response(options: MockOptions, number: int, num_tokens: int) -> ResponsePlan:
     """Plans a response: the same one for the same arguments.
 
     The first chunk has one token, as after a prompt in vLLM. Each other has 1 + Binomial(K, (m - 1) / K) tokens, m the
@@ -63,22 +63,22 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
     drafts = draft_length(options.tokens_per_chunk)
     chance = (options.tokens_per_chunk - 1) / drafts if drafts else 0.0
     at = options.ttft_ms / 1000
-    steps = [Step(at, 1, 0)]
+    steps = [ChunkStep(at, 1, 0)]
     left = num_tokens - 1
     while left:
         accepted = sum(rng.random() < chance for _ in range(drafts))
         size = min(1 + accepted, left)
         at += options.itl_ms / 1000
-        steps.append(Step(at, size, drafts))
+        steps.append(ChunkStep(at, size, drafts))
         left -= size
     failure = planned_failure(options.error_rate, number)
     if failure is None:
-        return Plan(tuple(steps))
+        return ResponsePlan(tuple(steps))
     if failure is Failure.REFUSED:
-        return Plan((), failure)
+        return ResponsePlan((), failure)
     delivered = (len(steps) + 1) // 2
     fails_at = steps[min(delivered, len(steps) - 1)].at
-    return Plan(tuple(steps[:delivered]), failure, fails_at)
+    return ResponsePlan(tuple(steps[:delivered]), failure, fails_at)
 
 
 def planned_failure(error_rate: float, number: int) -> Failure | None:
