@@ -14,7 +14,7 @@ FEATURES = {
     "texts on V2": ("compat.v2", "scheduling.text", "scheduling.text_drafts"),
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
-    "gate": ("compat.engine_choice", "compat.installed", "compat.reading"),
+    "gate": ("compat.engine_choice", "compat.installed", "compat.read_facts"),
     "tools": ("vllm_spec_tools",),
 }
 
@@ -118,7 +118,7 @@ BY_HAND = {
         "vllm.v1.worker.worker_base:WorkerWrapperBase.worker",
     ),
     # Read by name; known by the name of the class.
-    "compat.reading": (
+    "compat.read_facts": (
         "vllm.config.compilation:PassConfig.fuse_qk_norm_rope_kvcache",
         "vllm.config.compilation:PassConfig.fuse_rope_kvcache",
         "vllm.config.compilation:PassConfig.fuse_rope_kvcache_cat_mla",
