@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tests.engine.exact import Reference, Tokens
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from vllm_spec_tools.certify.greedy import TOLERANCES, first_differences
 
 
@@ -23,10 +23,10 @@ def assert_most_likely(
 def greedy_job(prompts: Sequence[Tokens], num_tokens: int, fault: str = "") -> Job:
     """All prompts, `num_tokens` each."""
     params = {"temperature": 0.0, "max_tokens": num_tokens, "ignore_eos": True}
-    return Job([Request(prompt, params) for prompt in prompts], fault=fault)
+    return Job([CertifyRequest(prompt, params) for prompt in prompts], fault=fault)
 
 
-def assert_same_tokens(reference: Reference, prompts: Sequence[Tokens], result: Result, plain: Result) -> None:
+def assert_same_tokens(reference: Reference, prompts: Sequence[Tokens], result: JobResult, plain: JobResult) -> None:
     """Every output equals the one without speculation, up to where the target's top two logits tie."""
     assert_same_token_ids(reference, prompts, result.tokens(), plain.tokens())
 

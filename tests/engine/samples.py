@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference, Tokens
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from vllm_spec_tools.certify import chi_square
 from vllm_spec_tools.certify.chi_square import Test
 from vllm_spec_tools.certify.target_probabilities import probabilities
@@ -40,14 +40,14 @@ class Plan:
     size: int  # Continuations of each prompt in each setting, a multiple of 25.
 
 
-def sample(arms: Arms, engine: Engine, plan: Plan, sabotage: str = "") -> tuple[Samples, Result]:
+def sample(arms: Arms, engine: Engine, plan: Plan, sabotage: str = "") -> tuple[Samples, JobResult]:
     """Continuations of all prompts in all settings, mixed in one job, and the job's result."""
     max_tokens = _MAX_TOKENS if engine.config else NUM_POSITIONS
     cases = [(name, prompt) for name in plan.settings for prompt in plan.prompts] * (plan.size // _OUTPUTS)
     fixed = {"n": _OUTPUTS, "max_tokens": max_tokens, "ignore_eos": True, "detokenize": False}
     # Computes the prompts once: the requests of the job then find them in the prefix cache.
-    arms.run(engine, Job([Request(prompt, {"max_tokens": 1}) for prompt in plan.prompts]))
-    requests = [Request(prompt, plan.settings[name] | fixed) for name, prompt in cases]
+    arms.run(engine, Job([CertifyRequest(prompt, {"max_tokens": 1}) for prompt in plan.prompts]))
+    requests = [CertifyRequest(prompt, plan.settings[name] | fixed) for name, prompt in cases]
     result = arms.run(engine, Job(requests, sabotage=sabotage))
     samples: Samples = {}
     for case, outputs in zip(cases, result.outputs, strict=True):
@@ -67,7 +67,7 @@ def exact_tests(reference: Reference, settings: Settings, samples: Samples) -> d
     return tests
 
 
-def tree_sizes(result: Result) -> dict[int, set[int]]:
+def tree_sizes(result: JobResult) -> dict[int, set[int]]:
     """By tokens of a draft with branches, how many of them were accepted; of an engine with random lengths."""
     found: dict[int, set[int]] = {}
     for key in result.notes["lengths"]:

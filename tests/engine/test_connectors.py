@@ -7,7 +7,7 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import DRAFT_MODEL, EAGLE3, LOOKUP, MEDUSA, PREDICTION, SUFFIX, Arms, Engine
 from tests.engine.exact import Reference, Tokens
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.test_native import DRAFTERS
 from tests.engine.test_prediction import predicted
 from tests.matrix.cells import greedy_faults
@@ -53,7 +53,7 @@ def engine(config: str, connector: str, path: Path) -> Engine:
 
 def job(prompts: list[Tokens], **params: object) -> Job:
     own = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "temperature": 0.0, **params}
-    return Job([Request(prompt, own) for prompt in prompts])
+    return Job([CertifyRequest(prompt, own) for prompt in prompts])
 
 
 @pytest.mark.parametrize("connector", TESTED_CONNECTORS if is_full() else TESTED_CONNECTORS[:1])

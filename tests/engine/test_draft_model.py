@@ -10,7 +10,7 @@ from tests.engine import texts
 from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_token_ids, greedy_job
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 
 pytestmark = pytest.mark.engine
 
@@ -30,7 +30,7 @@ def prompts(reference: Reference) -> list[Tokens]:
     return [prompt for prompt in prompts for _ in range(2)]
 
 
-def assert_fresh(draft: Reference, result: Result, at_least: int) -> None:
+def assert_fresh(draft: Reference, result: JobResult, at_least: int) -> None:
     """Each recorded output is that of a forward pass over the whole text."""
     assert len(result.notes["drafting"]) >= at_least
     for text, logits in result.notes["drafting"]:
@@ -41,11 +41,11 @@ def assert_fresh(draft: Reference, result: Result, at_least: int) -> None:
 def mixed_job(prompts: Sequence[Tokens], **job: object) -> Job:
     """Greedy and sampled requests side by side."""
     params = {"max_tokens": NUM_TOKENS, "ignore_eos": True}
-    requests = [Request(prompt, params | {"temperature": float(i % 2)}) for i, prompt in enumerate(prompts)]
+    requests = [CertifyRequest(prompt, params | {"temperature": float(i % 2)}) for i, prompt in enumerate(prompts)]
     return dataclasses.replace(Job(requests), **job)  # type: ignore[arg-type]
 
 
-def assert_greedy(arms: Arms, reference: Reference, prompts: Sequence[Tokens], result: Result) -> None:
+def assert_greedy(arms: Arms, reference: Reference, prompts: Sequence[Tokens], result: JobResult) -> None:
     """The greedy outputs of `mixed_job` are those without speculation."""
     plain = arms.run(Engine(), greedy_job(prompts[::2], NUM_TOKENS))
     assert_same_token_ids(reference, prompts[::2], result.tokens()[::2], plain.tokens())

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.test_draft_model import assert_fresh
 from tests.engine.tiny import WINDOW, repeating_prompts, tiny_model
 from tests.sizes import is_full
@@ -94,7 +94,7 @@ def greedy_job(fault: str = "") -> Job:
     """Texts that grow beyond the window, two of each prompt."""
     prompts = [prompt for prompt in repeating_prompts(12) for _ in range(2)]
     params = {"temperature": 0.0, "max_tokens": NUM_TOKENS, "ignore_eos": True, "detokenize": False}
-    return Job([Request(prompt, params) for prompt in prompts], record_drafting=0.05, fault=fault)
+    return Job([CertifyRequest(prompt, params) for prompt in prompts], record_drafting=0.05, fault=fault)
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -20,7 +20,7 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.test_draft_model import assert_greedy, mixed_job
 from tests.engine.tiny import tiny_adapter
 from tests.matrix.cells import greedy_faults
@@ -94,7 +94,7 @@ class PlainHead:
         return torch.full((self._files.config.vocab_size,), -torch.inf).scatter(0, self._files.target_ids, logits)
 
 
-def assert_same_logits(head: PlainHead, result: Result, depth: int = K) -> None:
+def assert_same_logits(head: PlainHead, result: JobResult, depth: int = K) -> None:
     """Each recorded output is that of plain torch, after one of the possible numbers of draft tokens."""
     num_by_count = [0] * depth
     for text, logits in result.notes["drafting"]:
@@ -146,7 +146,7 @@ def test_text_that_was_computed_without_drafts_is_drafted_from(
     """Such text takes the head up to its attention only; later requests find its blocks in the prefix cache."""
     params = {"temperature": 0.0, "max_tokens": 96, "ignore_eos": True}
     prompts = sorted(prompts, key=len)[:12]
-    off = [Request(prompt, params | {"extra_args": {"spec": "off"}}) for prompt in prompts]
+    off = [CertifyRequest(prompt, params | {"extra_args": {"spec": "off"}}) for prompt in prompts]
     earlier = arms.run(ALONE[name], Job(off))
     assert not earlier.accepted + earlier.rejected
     longer = [(*prompt, *tokens) for prompt, tokens in zip(prompts, earlier.tokens(), strict=True)]
@@ -171,7 +171,7 @@ def test_logits_are_those_of_plain_torch_after_drafts_of_other_methods(
 def test_vllms_own_method_drafts_the_same_tokens_with_the_bundled_head(arms: Arms, prompts: list[Tokens]) -> None:
     """It accepts as many tokens in each step of each request; rounding may decide differently where tokens tie."""
     params = {"temperature": 0.0, "max_tokens": 64, "ignore_eos": True}
-    job = Job([Request(prompt, params) for prompt in prompts], by_step=True)
+    job = Job([CertifyRequest(prompt, params) for prompt in prompts], by_step=True)
     stock = {"method": "eagle3", "model": str(model_path("eagle3")), "num_speculative_tokens": K}
     ours, theirs = (arms.run(Engine(config=config), job) for config in (EAGLE3, json.dumps(stock)))
     same = [one[0].steps == other[0].steps for one, other in zip(ours.outputs, theirs.outputs, strict=True)]
@@ -199,22 +199,24 @@ def test_a_request_may_allow_no_token_of_the_heads_vocabulary(
     assert target_ids is not None
     others = sorted(set(range(reference.model.config.vocab_size)) - set(target_ids.tolist()))
     params = {"temperature": 1.0, "max_tokens": 16, "ignore_eos": True, "allowed_token_ids": others}
-    job = Job([Request(prompt, params) for prompt in prompts[:8]])
+    job = Job([CertifyRequest(prompt, params) for prompt in prompts[:8]])
     result = arms.run(Engine(config=str(original / "plugin.yaml")), job)
     assert_no_errors(result)
     assert all(set(tokens) <= set(others) for tokens in result.tokens())
 
 
-def assert_no_errors(result: Result) -> None:
+def assert_no_errors(result: JobResult) -> None:
     """No fault of the proposer was counted."""
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
 
 
-def with_and_without_turns(prompts: list[Tokens], num_tokens: int, adapter: str = "") -> list[Request]:
+def with_and_without_turns(prompts: list[Tokens], num_tokens: int, adapter: str = "") -> list[CertifyRequest]:
     """Pairs with drafts and pairs without; every other request has the adapter."""
     params = {"temperature": 0.0, "max_tokens": num_tokens, "ignore_eos": True}
     off = params | {"extra_args": {"spec": "off"}}
-    return [Request(prompt, off if i // 2 % 2 else params, adapter * (i % 2)) for i, prompt in enumerate(prompts)]
+    return [
+        CertifyRequest(prompt, off if i // 2 % 2 else params, adapter * (i % 2)) for i, prompt in enumerate(prompts)
+    ]
 
 
 def test_a_head_drafts_beside_adapters(arms: Arms, prompts: list[Tokens], tmp_path: Path) -> None:
@@ -224,7 +226,10 @@ def test_a_head_drafts_beside_adapters(arms: Arms, prompts: list[Tokens], tmp_pa
     options = (("enable_lora", True), ("max_lora_rank", 8), ("max_loras", 2))
     requests = with_and_without_turns(prompts, 48, adapter)
     plain = Job(
-        [Request(each.prompt, {**each.params, "extra_args": None, "logprobs": 2}, each.lora) for each in requests]
+        [
+            CertifyRequest(each.prompt, {**each.params, "extra_args": None, "logprobs": 2}, each.lora)
+            for each in requests
+        ]
     )
     without = arms.run(Engine(options=options), plain)
     result = arms.run(Engine(config=EAGLE3, options=options), Job(requests))
@@ -260,7 +265,7 @@ def test_a_head_drafts_after_long_drafts_of_another_proposer(
     plain = arms.run(Engine(), greedy_job(prompts, known + more))
     params = {"temperature": 0.0, "max_tokens": known + more, "ignore_eos": True}
     requests = [
-        Request(prompt, params | {"extra_args": {"spec_prediction": output[:known]}})
+        CertifyRequest(prompt, params | {"extra_args": {"spec_prediction": output[:known]}})
         for prompt, output in zip(prompts, plain.tokens(), strict=True)
     ]
     engine = Engine(config=EAGLE3_AFTER_PREDICTION, max_num_seqs=8, max_num_batched_tokens=64)

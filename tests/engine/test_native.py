@@ -13,7 +13,7 @@ from tests.engine import texts
 from tests.engine.arms import PREDICTION, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.samples import Plan, exact_tests, impossible, sample
 from tests.engine.v2.cells import SETTINGS, run_greedy, run_sampled
 from tests.engine.v2.drafters import DRAFTERS as V2_DRAFTERS
@@ -78,20 +78,20 @@ def target(reference: Reference) -> Target:
     return bundled_target(reference)
 
 
-def request(prompt: Tokens, number: int) -> Request:
+def request(prompt: Tokens, number: int) -> CertifyRequest:
     """A third of the requests has no drafts, a third at most two tokens."""
     options: dict[int, dict[str, Any]] = {0: {"spec": "off"}, 1: {"spec_tokens": 2}, 2: {}}
     params = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}
-    return Request(prompt, params | {"extra_args": options[number % 3]})
+    return CertifyRequest(prompt, params | {"extra_args": options[number % 3]})
 
 
-def assert_all_drafted(result: Result, least: int) -> None:
+def assert_all_drafted(result: JobResult, least: int) -> None:
     """Texts and the drafter after them both made more than `least` drafts."""
     by_texts = result.metrics["vllm_spec_plugin:drafts_total"]
     assert min(by_texts, result.metrics["vllm:spec_decode_num_drafts"] - by_texts) > least
 
 
-def assert_lengths_vary(result: Result, most: float) -> None:
+def assert_lengths_vary(result: JobResult, most: float) -> None:
     """Drafts have between one and `most` tokens on average, and all of them were counted by length."""
     drafts, tokens = (result.metrics[f"vllm:spec_decode_num_{name}"] for name in ("drafts", "draft_tokens"))
     assert drafts < tokens < most * drafts
@@ -120,7 +120,7 @@ def test_greedy_outputs_do_not_depend_on_draft_lengths(
 def test_spec_off_for_all_drafts_nothing(arms: Arms, prompts: list[Tokens]) -> None:
     params = {"temperature": 0.0, "max_tokens": 16, "ignore_eos": True, "extra_args": {"spec": "off"}}
     engine = Engine(config=V1["draft_model"], random_lengths=True, **TIGHT)
-    result = arms.run(engine, Job([Request(prompt, params) for prompt in prompts[:8]]))
+    result = arms.run(engine, Job([CertifyRequest(prompt, params) for prompt in prompts[:8]]))
     assert result.accepted + result.rejected == 0
 
 
@@ -177,14 +177,14 @@ def test_on_the_v2_runner_predictions_json_and_spec_off_go_side_by_side(target: 
     """Of each prompt: drafts of a right and of a wrong prediction, none, and JSON, whose drafts a grammar cuts."""
     usual = {"temperature": 0.0, "max_tokens": 32, "ignore_eos": True}
     plain = v2_engine("none", target)
-    answers = arms.run(plain, Job([Request(prompt, usual) for prompt in target.prompts])).tokens()
+    answers = arms.run(plain, Job([CertifyRequest(prompt, usual) for prompt in target.prompts])).tokens()
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     requests, without = [], []
     for prompt, answer in zip(target.prompts, answers, strict=True):
-        in_json = Request(prompt, usual | {"max_tokens": 24, "structured_outputs": {"json": schema}})
+        in_json = CertifyRequest(prompt, usual | {"max_tokens": 24, "structured_outputs": {"json": schema}})
         options = ({"spec_prediction": answer}, {"spec_prediction": [*answer[:9], *answer]}, {"spec": "off"})
-        requests += [*(Request(prompt, usual | {"extra_args": each}) for each in options), in_json]
-        without += [*[Request(prompt, usual)] * len(options), in_json]
+        requests += [*(CertifyRequest(prompt, usual | {"extra_args": each}) for each in options), in_json]
+        without += [*[CertifyRequest(prompt, usual)] * len(options), in_json]
     result = arms.run(dataclasses.replace(plain, config=PREDICTION), Job(requests))
     assert result.tokens() == arms.run(plain, Job(without)).tokens()
     assert (result.accepted > 100, result.rejected > 3) == (True, True)

@@ -21,7 +21,7 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
@@ -56,7 +56,7 @@ def prompts(reference: Reference) -> list[Tokens]:
 def seeded_job(prompts: list[Tokens], num_tokens: int) -> Job:
     """All prompts at temperature 1, each with a seed."""
     params = {"temperature": 1.0, "max_tokens": num_tokens, "ignore_eos": True}
-    return Job([Request(prompt, {**params, "seed": i}) for i, prompt in enumerate(prompts)])
+    return Job([CertifyRequest(prompt, {**params, "seed": i}) for i, prompt in enumerate(prompts)])
 
 
 def two_ranks(config: str) -> Engine:
@@ -110,7 +110,7 @@ def test_fault_on_one_rank_leaves_the_output_alone(
 def test_another_q_on_one_rank_is_noticed(config: str, arms: Arms, prompts: list[Tokens]) -> None:
     """Only sampled requests without a seed have drafts with q; with another q the ranks' outputs would part."""
     params = {"temperature": 1.0, "max_tokens": 32, "ignore_eos": True}
-    result = arms.run(two_ranks(config), Job([Request(prompt, params) for prompt in prompts], fault="other_q@1"))
+    result = arms.run(two_ranks(config), Job([CertifyRequest(prompt, params) for prompt in prompts], fault="other_q@1"))
     assert [len(tokens) for tokens in result.tokens()] == [32] * len(prompts)
     assert result.metrics[DIFFER] > 2
     assert result.accepted > MIN_ACCEPTED.get(config, 20)

@@ -9,7 +9,7 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import LOOKUP, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference, Tokens
-from tests.engine.jobs import Job, Output, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobOutput, JobResult
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 
 pytestmark = pytest.mark.engine
@@ -48,13 +48,13 @@ def prompts(reference: Reference) -> list[Tokens]:
 Requests = list[tuple[Tokens, dict[str, Any]]]
 
 
-def run(arms: Arms, engine: Engine, requests: Requests) -> Result:
+def run(arms: Arms, engine: Engine, requests: Requests) -> JobResult:
     """The requests' result, at temperature 0 where nothing else is asked for."""
     fixed = {"temperature": 0.0, "max_tokens": NUM_TOKENS}
-    return arms.run(engine, Job([Request(prompt, fixed | params) for prompt, params in requests]))
+    return arms.run(engine, Job([CertifyRequest(prompt, fixed | params) for prompt, params in requests]))
 
 
-def both(arms: Arms, speculating: Engine, requests: Requests) -> tuple[Result, Result]:
+def both(arms: Arms, speculating: Engine, requests: Requests) -> tuple[JobResult, JobResult]:
     """Results with and without speculation."""
     return run(arms, speculating, requests), run(arms, PLAIN, requests)
 
@@ -64,7 +64,7 @@ def unconstrained(arms: Arms, prompts: list[Tokens]) -> list[list[int]]:
     return run(arms, PLAIN, [(prompt, {"ignore_eos": True}) for prompt in prompts]).tokens()
 
 
-def ends(result: Result) -> list[tuple[list[int], str | None, int | str | None]]:
+def ends(result: JobResult) -> list[tuple[list[int], str | None, int | str | None]]:
     """Tokens and the way each output ended."""
     return [(o.token_ids, o.finish_reason, o.stop_reason) for outputs in result.outputs for o in outputs]
 
@@ -230,7 +230,7 @@ def test_structured_output_has_its_structure(speculating: Engine, arms: Arms, pr
         assert _has_structure(kind, output)
 
 
-def _has_structure(kind: str, output: Output) -> bool:
+def _has_structure(kind: str, output: JobOutput) -> bool:
     if kind == "choice":
         return output.text in STRUCTURES[kind]["choice"]
     if kind == "regex":

@@ -9,7 +9,7 @@ from tests.engine import texts
 from tests.engine.arms import PREDICTION, TIGHT, TWO_RANKS, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
 
 pytestmark = pytest.mark.engine
@@ -32,7 +32,7 @@ def predicted(plain: Job, outputs: Sequence[list[int]]) -> Job:
         changed = [token if (at + i) % CHANGED else output[0] for at, token in enumerate(output)]
         prediction = (changed, outputs[i - 1], None)[i % 3]
         extra = {} if prediction is None else {"extra_args": {"spec_prediction": prediction}}
-        requests.append(Request(request.prompt, request.params | extra))
+        requests.append(CertifyRequest(request.prompt, request.params | extra))
     return Job(requests)
 
 
@@ -48,8 +48,10 @@ def check(arms: Arms, reference: Reference, prompts: list[Tokens], engine: Engin
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     params = {"temperature": 1.0, "max_tokens": 32, "ignore_eos": True}
     # From 1000: with seed 26 two tokens are within 3e-6 of each other, and two ranks round otherwise than one.
-    seeded = Job([Request(prompt, {**params, "seed": 1000 + i}) for i, prompt in enumerate(prompts)])
-    off = [Request(request.prompt, request.params | {"extra_args": {"spec": "off"}}) for request in seeded.requests]
+    seeded = Job([CertifyRequest(prompt, {**params, "seed": 1000 + i}) for i, prompt in enumerate(prompts)])
+    off = [
+        CertifyRequest(request.prompt, request.params | {"extra_args": {"spec": "off"}}) for request in seeded.requests
+    ]
     without = arms.run(Engine(config=PREDICTION), Job(off))
     assert without.accepted + without.rejected == 0
     result = arms.run(engine, predicted(seeded, without.tokens()))

@@ -6,7 +6,7 @@ from tests.engine import texts
 from tests.engine.arms import LOOKUP, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request, Session
+from tests.engine.jobs import CertifyRequest, Job, Session
 
 pytestmark = pytest.mark.engine
 
@@ -32,7 +32,7 @@ def test_thinking_budgets_are_kept_among_requests_that_have_drafts(
     budgets = [budget for i in range(len(prompts)) for budget in (i % 12, None)]
     params = {"temperature": 0.0, "max_tokens": 64, "ignore_eos": True}
     requests = [
-        Request(prompts[i // 2], params if budget is None else params | {"thinking_token_budget": budget})
+        CertifyRequest(prompts[i // 2], params if budget is None else params | {"thinking_token_budget": budget})
         for i, budget in enumerate(budgets)
     ]
     plain, result = (arms.run(engine, Job(requests)) for engine in (PLAIN, DRAFTED))
@@ -48,8 +48,10 @@ def test_thinking_budgets_are_kept_among_requests_that_have_drafts(
 def test_alone_thinking_budgets_are_kept(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     """In a server that speculates no step of this batch has a draft."""
     params = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}
-    requests = [Request(prompt, params | {"thinking_token_budget": i % 5}) for i, prompt in enumerate(prompts)]
-    requests[::4] = [Request(request.prompt, params | {"extra_args": {"spec": "off"}}) for request in requests[::4]]
+    requests = [CertifyRequest(prompt, params | {"thinking_token_budget": i % 5}) for i, prompt in enumerate(prompts)]
+    requests[::4] = [
+        CertifyRequest(request.prompt, params | {"extra_args": {"spec": "off"}}) for request in requests[::4]
+    ]
     plain, result = (arms.run(engine, Job(requests)) for engine in (PLAIN, DRAFTED))
     assert_same_tokens(reference, prompts, result, plain)
     assert result.accepted + result.rejected == 0

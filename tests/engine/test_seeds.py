@@ -15,7 +15,7 @@ from tests.engine.arms import (
     Engine,
 )
 from tests.engine.exact import Reference, Tokens
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.fixed_length import fixed_length
 from tests.sizes import is_full
 
@@ -25,17 +25,17 @@ NUM_TOKENS = 48
 
 
 @pytest.fixture(scope="module")
-def seeded(reference: Reference) -> list[Request]:
+def seeded(reference: Reference) -> list[CertifyRequest]:
     """Texts that repeat and texts that don't, short ones and some that are computed in chunks."""
     prompts: list[Tokens] = [*texts.repetitive(reference), *texts.sources(reference, 6, 400)]
     prompts.append(tuple(reference.encode("import")))
     prompts.append(tuple(range(300, 330)))
     params = {"temperature": 1.0, "top_p": 0.9, "max_tokens": NUM_TOKENS, "ignore_eos": True}
-    return [Request(prompt, params | {"seed": 1000 + i}) for i, prompt in enumerate(prompts)]
+    return [CertifyRequest(prompt, params | {"seed": 1000 + i}) for i, prompt in enumerate(prompts)]
 
 
 @pytest.fixture(scope="module")
-def company(reference: Reference) -> list[Request]:
+def company(reference: Reference) -> list[CertifyRequest]:
     """Requests of all kinds, that come and go."""
     kinds = (
         {"temperature": 1.0},
@@ -45,20 +45,20 @@ def company(reference: Reference) -> list[Request]:
     )
     prompts = texts.sources(reference, 60, 200)
     return [
-        Request(prompt, kinds[i % len(kinds)] | {"max_tokens": 5 + 7 * i % 60, "ignore_eos": True})
+        CertifyRequest(prompt, kinds[i % len(kinds)] | {"max_tokens": 5 + 7 * i % 60, "ignore_eos": True})
         for i, prompt in enumerate(prompts)
     ]
 
 
-def without_drafts(arms: Arms, engine: Engine, requests: list[Request]) -> list[list[int]]:
+def without_drafts(arms: Arms, engine: Engine, requests: list[CertifyRequest]) -> list[list[int]]:
     """Outputs of the requests together on the same server, none of them drafted for."""
-    off = [Request(request.prompt, request.params | {"extra_args": {"spec": "off"}}) for request in requests]
+    off = [CertifyRequest(request.prompt, request.params | {"extra_args": {"spec": "off"}}) for request in requests]
     result = arms.run(engine, Job(off))
     assert result.accepted + result.rejected == 0
     return result.tokens()
 
 
-def among(arms: Arms, engine: Engine, requests: list[Request], company: list[Request]) -> list[list[int]]:
+def among(arms: Arms, engine: Engine, requests: list[CertifyRequest], company: list[CertifyRequest]) -> list[list[int]]:
     """Outputs of the requests in one batch with others, at every sixth place."""
     job, places = list(company), range(0, 6 * len(requests), 6)
     for place, request in zip(places, requests, strict=True):
@@ -76,7 +76,7 @@ if is_full():
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_seeded_output_is_that_without_drafts(
-    config: str, arms: Arms, seeded: list[Request], company: list[Request]
+    config: str, arms: Arms, seeded: list[CertifyRequest], company: list[CertifyRequest]
 ) -> None:
     """In a mixed batch. Exact comparison; no false alarms but by rounding."""
     engine = Engine(config=config)
@@ -84,7 +84,9 @@ def test_seeded_output_is_that_without_drafts(
 
 
 @pytest.mark.full  # Cascades in a crowd are above, with fewer seeds.
-def test_seeded_output_does_not_depend_on_contention(arms: Arms, reference: Reference, company: list[Request]) -> None:
+def test_seeded_output_does_not_depend_on_contention(
+    arms: Arms, reference: Reference, company: list[CertifyRequest]
+) -> None:
     """200 seeds, in a crowd that takes turns to be drafted for.
 
     A token in about 10^6 differs by rounding: one run in about 300 fails by chance.
@@ -92,7 +94,7 @@ def test_seeded_output_does_not_depend_on_contention(arms: Arms, reference: Refe
     engine = Engine(config=CONTENDED, **TIGHT | {"num_blocks": 40})
     prompts = texts.sources(reference, 200, 80)
     params = {"temperature": 1.0, "max_tokens": 14, "ignore_eos": True}
-    seeded = [Request(prompt, params | {"seed": seed}) for seed, prompt in enumerate(prompts)]
+    seeded = [CertifyRequest(prompt, params | {"seed": seed}) for seed, prompt in enumerate(prompts)]
     crowd = arms.run(engine, Job([request for pair in zip(seeded, company * 4, strict=False) for request in pair]))
     assert crowd.tokens()[::2] == without_drafts(arms, engine, seeded)
     assert min(crowd.accepted, crowd.rejected) > 500
@@ -100,7 +102,7 @@ def test_seeded_output_does_not_depend_on_contention(arms: Arms, reference: Refe
 
 
 def test_seeded_output_is_the_same_with_other_draft_lengths_and_chunked_prompts(
-    arms: Arms, seeded: list[Request], company: list[Request]
+    arms: Arms, seeded: list[CertifyRequest], company: list[CertifyRequest]
 ) -> None:
     """4 draft tokens, and 2 where prompts are computed in chunks of at most 64 tokens; alone, too."""
     expected = without_drafts(arms, Engine(config=LOOKUP), seeded)
@@ -110,7 +112,7 @@ def test_seeded_output_is_the_same_with_other_draft_lengths_and_chunked_prompts(
         assert [arms.run(engine, Job([request])).tokens()[0] for request in seeded] == expected
 
 
-def test_seeded_output_does_not_depend_on_whether_there_were_drafts(arms: Arms, seeded: list[Request]) -> None:
+def test_seeded_output_does_not_depend_on_whether_there_were_drafts(arms: Arms, seeded: list[CertifyRequest]) -> None:
     """Half of the drafts are lost to a fault of the proposer; the same tokens are drawn without them."""
     engine = Engine(config=LOOKUP)
     result = arms.run(engine, Job(seeded, fault="raise"))
@@ -118,9 +120,9 @@ def test_seeded_output_does_not_depend_on_whether_there_were_drafts(arms: Arms, 
     assert result.tokens() == without_drafts(arms, engine, seeded)
 
 
-def test_other_seeds_give_other_outputs(arms: Arms, seeded: list[Request]) -> None:
+def test_other_seeds_give_other_outputs(arms: Arms, seeded: list[CertifyRequest]) -> None:
     """So that the comparisons above say something."""
     engine = Engine(config=LOOKUP)
-    others = [Request(request.prompt, request.params | {"seed": 1}) for request in seeded]
+    others = [CertifyRequest(request.prompt, request.params | {"seed": 1}) for request in seeded]
     pairs = zip(without_drafts(arms, engine, others), without_drafts(arms, engine, seeded), strict=True)
     assert all(a != b for a, b in pairs)

@@ -10,7 +10,7 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import LOOKUP, Arms, Engine
 from tests.engine.exact import Reference
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.samples import Plan, exact_tests, sample
 from vllm_spec_plugin.models import model_path
 
@@ -37,7 +37,7 @@ def test_at_temperature_1_stock_fails_the_distribution_test(arms: Arms, referenc
 
 
 def test_with_top_k_stock_goes_down_and_the_plugin_answers(arms: Arms, reference: Reference) -> None:
-    job = Job([Request(prompt, TOP_K) for prompt in texts.repetitive(reference)])
+    job = Job([CertifyRequest(prompt, TOP_K) for prompt in texts.repetitive(reference)])
     assert all(len(tokens) == 24 for tokens in arms.run(OURS, job).tokens())
     with pytest.raises(RuntimeError, match="the engine ended"):
         arms.run(STOCK, job)
@@ -48,7 +48,7 @@ def test_after_accepted_drafts_stock_holds_a_stop_token_back_though_min_tokens_a
 ) -> None:
     """Not on CPUs alone: V1's sampler looks at the output before the step. With the plugin: test_parameters.py."""
     prompts = texts.repetitive(reference)
-    plain = arms.run(Engine(), Job([Request(prompt, GREEDY) for prompt in prompts])).tokens()
+    plain = arms.run(Engine(), Job([CertifyRequest(prompt, GREEDY) for prompt in prompts])).tokens()
     # The stop token is the second after `min_tokens`, and comes at no other place before.
     cases = [
         (prompt, least, tokens[least + 1])
@@ -56,7 +56,9 @@ def test_after_accepted_drafts_stock_holds_a_stop_token_back_though_min_tokens_a
         for least in range(2, 20)
         if tokens[least + 1] not in tokens[least : least + 1]
     ]
-    requests = [Request(prompt, GREEDY | {"min_tokens": n, "stop_token_ids": [stop]}) for prompt, n, stop in cases]
+    requests = [
+        CertifyRequest(prompt, GREEDY | {"min_tokens": n, "stop_token_ids": [stop]}) for prompt, n, stop in cases
+    ]
     stock = arms.run(Engine(config=json.dumps({**DRAFT_MODEL, "num_speculative_tokens": 4})), Job(requests))
     lengths = [len(tokens) for tokens in arms.run(Engine(), Job(requests)).tokens()]
     assert [len(tokens) for tokens in stock.tokens()] != lengths

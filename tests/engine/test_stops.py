@@ -6,7 +6,7 @@ from tests.engine import texts
 from tests.engine.arms import DRAFT_MODEL, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
@@ -26,11 +26,13 @@ def test_what_follows_a_stop_is_gone(config: str, arms: Arms, reference: Referen
     for prompt, answer in zip(prompts, arms.run(Engine(), greedy_job(prompts, 48)).tokens(), strict=True):
         for i in range(2, 48):
             params = {"temperature": 0.0, "max_tokens": 64, "stop_token_ids": [answer[i]]}
-            requests.append(Request(prompt, params))
+            requests.append(CertifyRequest(prompt, params))
             if i % 3 == 0:
                 # Begins and ends within tokens.
                 text = reference.tokenizer.decode(answer[i : i + 3])
-                requests.append(Request(prompt, {"temperature": 0.0, "max_tokens": 64, "stop": [text[1:-1] or text]}))
+                requests.append(
+                    CertifyRequest(prompt, {"temperature": 0.0, "max_tokens": 64, "stop": [text[1:-1] or text]})
+                )
     result, plain = (arms.run(one, Job(requests)) for one in (engine, Engine()))
     for (output,), (expected,) in zip(result.outputs, plain.outputs, strict=True):
         assert output == expected
@@ -39,7 +41,7 @@ def test_what_follows_a_stop_is_gone(config: str, arms: Arms, reference: Referen
     assert sampled > num_tokens + 50, "hardly any stop is inside accepted drafts"
     params = {"temperature": 0.0, "max_tokens": 4, "ignore_eos": True, "logprobs": 1}
     later = [
-        Request((*request.prompt, *tokens, *request.prompt[:40]), params)
+        CertifyRequest((*request.prompt, *tokens, *request.prompt[:40]), params)
         for request, tokens in zip(requests, plain.tokens(), strict=True)
     ]
     result, plain = (arms.run(one, Job(later)) for one in (engine, Engine()))

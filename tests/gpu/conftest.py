@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.engines import all_started
 from tests.engine.arms import ENVIRONMENT, RANDOM_LENGTHS
-from tests.engine.jobs import Result, hooked
+from tests.engine.jobs import JobResult, hooked
 from tests.gpu.arms import ALL, Setup
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.bench.engine_args import arm_environment
@@ -38,7 +38,7 @@ class Subject:
 
     def __init__(self, setup: Setup, engine: EngineProcess, **more: Any) -> None:
         self.setup, self._engine, self._more = setup, engine, more
-        self.results: list[Result] = []
+        self.results: list[JobResult] = []
 
     def having(self, **more: Any) -> "Subject":
         """Returns it with attributes of the tests' `Job` in force, such as a fault."""
@@ -48,7 +48,7 @@ class Subject:
         """What it chose by itself."""
         return self._engine.facts()
 
-    def run(self, job: jobs.Job) -> Result:
+    def run(self, job: jobs.Job) -> JobResult:
         """Runs a job."""
         self.results.append(self._engine.run(hooked(job, **self._more)))
         return self.results[-1]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.jobs import Request
+from tests.engine.jobs import CertifyRequest
 from tests.engine.storm import Outcome, Storm
 from tests.gpu.arms import ARMS, ASLEEP, BFLOAT16, FEW_BLOCKS
 from tests.gpu.conftest import HAS_GPU, SIZES, Subject
@@ -87,7 +87,7 @@ def test_preempted_requests_go_on_as_they_would(arm: Subject, baseline: Baseline
 def test_bfloat16_outputs_are_equal_but_for_close_logits(
     arm: Subject, bfloat16: Subject, baseline: Baseline, record_property: Any
 ) -> None:
-    top_two = [Request(r.prompt, r.params | {"logprobs": 2}) for r in baseline.work.greedy]
+    top_two = [CertifyRequest(r.prompt, r.params | {"logprobs": 2}) for r in baseline.work.greedy]
     base = dataclasses.replace(baseline, greedy=bfloat16.run(Job(top_two)), tolerance=TOLERANCES["bfloat16"])
     check = check_greedy(arm, base, "bfloat16", "")
     show(check, record_property)

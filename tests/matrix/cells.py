@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.tiny import ARCHITECTURES, repeating_prompts, tiny_eagle3, tiny_medusa, tiny_model, tiny_mtp
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify.greedy import TOLERANCES, first_differences
@@ -183,7 +183,7 @@ def _job(params: dict[str, Any], options: Sequence[Mapping[str, Any]], lora: str
             own["extra_args"] = dict(extra_args)
         if seeds:
             own["seed"] = _ANY_SEED + i
-        requests.append(Request(prompt, own, lora if i % 2 else ""))
+        requests.append(CertifyRequest(prompt, own, lora if i % 2 else ""))
     return Job(requests)
 
 
@@ -196,7 +196,7 @@ def refusal(message: str) -> list[str]:
     return [_NAME.sub("it", line.strip().partition("; allowed: ")[0]) for line in text.splitlines()]
 
 
-def judge(column: str, results: Mapping[str, Result], plain: Result) -> tuple[str, list[str]]:
+def judge(column: str, results: Mapping[str, JobResult], plain: JobResult) -> tuple[str, list[str]]:
     """The verdict on a cell that was served, and what is wrong.
 
     Args:
@@ -217,7 +217,7 @@ def judge(column: str, results: Mapping[str, Result], plain: Result) -> tuple[st
     return EXACT, []
 
 
-def greedy_faults(result: Result, plain: Result) -> list[str]:
+def greedy_faults(result: JobResult, plain: JobResult) -> list[str]:
     """Says where outputs differ from those without speculation, other than where its two likeliest tokens tie."""
 
     def top_two(request: int, position: int) -> dict[int, float]:
@@ -230,7 +230,7 @@ def greedy_faults(result: Result, plain: Result) -> list[str]:
     return [f"greedy outputs differ: {', '.join(faults)}"] if faults else []
 
 
-def adapter_faults(mixed: Result, base: Result) -> list[str]:
+def adapter_faults(mixed: JobResult, base: JobResult) -> list[str]:
     """Says what is wrong with `plain_job` where every other request uses an adapter, beside one without adapters."""
     of_base, of_mixed = (dataclasses.replace(result, outputs=result.outputs[::2]) for result in (base, mixed))
     faults = [f"without an adapter: {fault}" for fault in greedy_faults(of_mixed, of_base)]
@@ -239,7 +239,7 @@ def adapter_faults(mixed: Result, base: Result) -> list[str]:
     return faults
 
 
-def _seeded_faults(result: Result, without: Result) -> list[str]:
+def _seeded_faults(result: JobResult, without: JobResult) -> list[str]:
     pairs = zip(result.tokens(), without.tokens(), strict=True)
     faults = [str(i) for i, (tokens, expected) in enumerate(pairs) if tokens != expected]
     return [f"seeded outputs of requests {', '.join(faults)} differ"] if faults else []

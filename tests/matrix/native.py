@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tests.engine.arms import ENVIRONMENT, Engine
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.tiny import repeating_prompts
 from tests.engine.v2 import runner_environment
 from tests.matrix.cells import EXACT, REFUSED, UNTESTED, WRONG, Cell, Row, greedy_faults, refusal
@@ -83,7 +83,7 @@ def run_column(
     weights: Mapping[str, Path],
     folder: Path,
     python: Callable[[Mapping[str, str]], Sequence[str]],
-    plain: dict[str, Result],
+    plain: dict[str, JobResult],
 ) -> Cell:
     """Runs a cell.
 
@@ -100,7 +100,7 @@ def run_column(
     config = folder / f"{name}.yaml"
     config.write_text(native_yaml(column, weights))
 
-    def run(engine: Engine, label: str, job: Job) -> Result:
+    def run(engine: Engine, label: str, job: Job) -> JobResult:
         arguments = dataclasses.replace(engine, runner=column.runner).arguments()
         command = python(environment)
         with EngineProcess(arguments, folder / f"{name}-{label}", environment, _TIMEOUT_SECONDS, command) as process:
@@ -136,7 +136,7 @@ def _job(column: Column, has_options: bool) -> Job:
             params["extra_args"] = ({"spec": "off"}, {"spec_tokens": 2}, {})[i % 3]
         else:
             params["logprobs"] = 2
-        requests.append(Request(prompt, params))
+        requests.append(CertifyRequest(prompt, params))
     return Job(requests)
 
 

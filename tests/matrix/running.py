@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.engine.arms import ENVIRONMENT, Engine
-from tests.engine.jobs import Job, Result
+from tests.engine.jobs import Job, JobResult
 from tests.engine.tiny import tiny_adapter
 from tests.matrix import native
 from tests.matrix.cells import (
@@ -66,7 +66,7 @@ def run_row(
     with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
         own = [column for column in columns if column not in native.COLUMNS]
         yield from _run_own(row, own, engine, models, Path(scratch), python({**os.environ, **ENVIRONMENT}))
-        plain: dict[str, Result] = {}
+        plain: dict[str, JobResult] = {}
         for column in columns:
             if column in native.COLUMNS:
                 yield column, native.run_column(column, engine, models, Path(scratch), python, plain)
@@ -76,7 +76,7 @@ def _run_own(
     row: Row, columns: Sequence[str], engine: Engine, models: Mapping[str, Path], scratch: Path, python: Sequence[str]
 ) -> Iterator[tuple[str, Cell]]:
     adapter = str(tiny_adapter(models["target"])) if row.lora else ""
-    plain: Result | None = None
+    plain: JobResult | None = None
     for column in columns:
         config = scratch / f"{column}.yaml"
         config.write_text(plugin_yaml(column, models))
@@ -105,7 +105,7 @@ def _run_own(
         yield column, Cell(verdict, reasons, accepted, rejected, round(seconds, 1))
 
 
-def _run(engine: Engine, jobs: Mapping[str, Job], folder: Path, python: Sequence[str]) -> dict[str, Result]:
+def _run(engine: Engine, jobs: Mapping[str, Job], folder: Path, python: Sequence[str]) -> dict[str, JobResult]:
     """The results of jobs on a new engine, by name.
 
     Raises:

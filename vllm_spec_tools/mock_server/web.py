@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, nullcontext
 
-from fastapi import ApiRequest as HttpRequest
 from fastapi import FastAPI
+from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vllm_spec_plugin.proposers.medusa.best_tree import Accuracy, Path, best_choices, expected_acceptance_length
-from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, MedusaConfig
+from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, HeadsConfig
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
 from vllm_spec_tools.bench.records import EngineStep
@@ -213,7 +213,7 @@ class Chained:
 
 
 def tree_size(
-    heads: MedusaConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
+    heads: HeadsConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
 ) -> int:
     """The size whose best tree promises most.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.engine.arms import Arms
 from tests.engine.exact import Reference
-from tests.engine.jobs import Job, Request
+from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.v2.cells import FURTHER, MIN_P, SETTINGS, run_greedy, run_sampled, run_seeded
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
 from tests.engine.v2.page import PAGE, RESULTS, with_tables
@@ -80,7 +80,9 @@ def _row(arms: Arms, name: str, target: Target) -> dict[str, Any]:
     row = {run.__name__: _cell(run) for run in (greedy, sampled, seeded)}
     if on.config:
         (params,) = MIN_P.values()
-        row["min_p"] = _cell(lambda: {"tokens": arms.run(on, Job([Request(target.prompts[0], params)])).tokens()})
+        row["min_p"] = _cell(
+            lambda: {"tokens": arms.run(on, Job([CertifyRequest(target.prompts[0], params)])).tokens()}
+        )
     return row
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.engine.arms import Arms, Engine
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.v2.drafters import Target
 from tests.engine.v2.exactness import context_test
 from vllm_spec_tools.certify.chi_square import Test
@@ -29,7 +29,7 @@ SEEDED = {"temperature": 1.0}
 _ANY_SEED = 1000
 
 
-def run_greedy(arms: Arms, engine: Engine, target: Target) -> Result:
+def run_greedy(arms: Arms, engine: Engine, target: Target) -> JobResult:
     """Runs the target's prompts at temperature 0; outputs equal those without speculation on the same runner.
 
     Raises:
@@ -44,7 +44,7 @@ def run_greedy(arms: Arms, engine: Engine, target: Target) -> Result:
 
 def run_sampled(
     arms: Arms, engine: Engine, target: Target, settings: dict[str, dict[str, Any]], rounds: int = 1, sabotage: str = ""
-) -> tuple[Result, dict[str, Test]]:
+) -> tuple[JobResult, dict[str, Test]]:
     """Samples the target's prompts in all settings, mixed in one job.
 
     Args:
@@ -60,7 +60,7 @@ def run_sampled(
     """
     usual = {"max_tokens": SAMPLED_TOKENS, "ignore_eos": True, "detokenize": False}
     cases = [(name, prompt) for _ in range(rounds) for prompt in target.prompts for name in settings]
-    result = arms.run(engine, Job([Request(p, settings[name] | usual) for name, p in cases], sabotage=sabotage))
+    result = arms.run(engine, Job([CertifyRequest(p, settings[name] | usual) for name, p in cases], sabotage=sabotage))
     tests = {}
     for name, params in settings.items():
         mine = [(p, output) for (n, p), output in zip(cases, result.tokens(), strict=True) if n == name]
@@ -69,16 +69,16 @@ def run_sampled(
     return result, tests
 
 
-def run_seeded(arms: Arms, engine: Engine, target: Target) -> tuple[Result, Test]:
+def run_seeded(arms: Arms, engine: Engine, target: Target) -> tuple[JobResult, Test]:
     """Samples the target's prompts with seeds, alone and among other requests: each output is the same both times.
 
     Raises:
         AssertionError: an output depends on its company.
     """
     usual = {"max_tokens": SAMPLED_TOKENS, "ignore_eos": True}
-    seeded = [Request(p, SEEDED | usual | {"seed": _ANY_SEED + i}) for i, p in enumerate(target.prompts)]
+    seeded = [CertifyRequest(p, SEEDED | usual | {"seed": _ANY_SEED + i}) for i, p in enumerate(target.prompts)]
     company = [
-        Request(p, {"temperature": i % 2, "max_tokens": 5 + 7 * i % 20, "ignore_eos": True})
+        CertifyRequest(p, {"temperature": i % 2, "max_tokens": 5 + 7 * i % 20, "ignore_eos": True})
         for i, p in enumerate(reversed(target.prompts))
     ]
     alone = arms.run(engine, Job(seeded))

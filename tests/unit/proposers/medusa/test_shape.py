@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.proposers.medusa.best_tree import best_choices
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
+from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig
 from vllm_spec_plugin.proposers.medusa.shape import describe, node_order
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.node_order import NodeOrder
@@ -12,8 +12,8 @@ from vllm_spec_plugin.verification.topology import chain
 ACCURACY = ((0.6, 0.2, 0.05) + (0.0,) * 7, (0.5, 0.3, 0.1) + (0.0,) * 7)
 
 
-HEADS = MedusaConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10)
-MEASURED = MedusaConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10, accuracy=ACCURACY)
+HEADS = HeadsConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10)
+MEASURED = HeadsConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10, accuracy=ACCURACY)
 
 
 @pytest.mark.parametrize(("num_tokens", "length"), [(1, 1), (2, 2), (5, 2)])
@@ -26,7 +26,7 @@ def test_a_list_of_paths_is_that_tree_by_measured_probability_or_by_rank():
     assert node_order(paths, 5, HEADS, draws=False).paths == ((0,), (0, 0), (1,), (0, 1), (2,))
     assert node_order(paths, 5, MEASURED, draws=False).paths == ((0,), (0, 0), (1,), (0, 1), (2,))
     accuracy = ((0.5, 0.4, 0.3) + (0.0,) * 7, (0.5, 0.1) + (0.0,) * 8)
-    heads = MedusaConfig(2, 1, 8, 10, accuracy=accuracy)
+    heads = HeadsConfig(2, 1, 8, 10, accuracy=accuracy)
     assert node_order(paths, 5, heads, draws=False).paths == ((0,), (1,), (2,), (0, 0), (0, 1))
 
 
@@ -40,7 +40,7 @@ def test_auto_is_the_best_tree_of_each_number_of_tokens(num_tokens):
 def test_auto_goes_by_measured_paths_where_there_are_any():
     """Independent heads would have (0, 0) second; together these two are never right."""
     paths = {(0,): 0.6, (1,): 0.2, (2,): 0.1, (0, 1): 0.15, (0, 0): 0.0}
-    measured = MedusaConfig(2, 1, 8, 10, accuracy=ACCURACY, paths={"greedy": paths, "sampled": paths})
+    measured = HeadsConfig(2, 1, 8, 10, accuracy=ACCURACY, paths={"greedy": paths, "sampled": paths})
     assert node_order("auto", 2, MEASURED, draws=False).paths == ((0,), (0, 0))
     assert node_order("auto", 2, measured, draws=False).paths == ((0,), (1,))
 
@@ -52,7 +52,7 @@ def test_auto_goes_by_the_mean_of_greedy_requests_and_of_how_others_draft():
         "drawn": {(0,): 0.5, (0, 0): 0.1, (0, 1): 0.09, (1,): 0.95},
     }
     # Where nothing was measured jointly, nothing is right.
-    heads = MedusaConfig(2, 1, 8, 10, accuracy=((0.0,) * 10,) * 2, paths=paths)
+    heads = HeadsConfig(2, 1, 8, 10, accuracy=((0.0,) * 10,) * 2, paths=paths)
     certain, drawn = (node_order("auto", 3, heads, draws=draws) for draws in (False, True))
     assert certain.paths == ((0,), (0, 0), (1,))
     assert drawn.paths == ((0,), (1,), (0, 0))

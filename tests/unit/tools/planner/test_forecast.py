@@ -5,7 +5,7 @@ import pytest
 from benchmarks.theory.leviathan import expected_tokens
 from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig, read_heads_config
+from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig, read_heads_config
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.curves import StepCurve
@@ -128,4 +128,4 @@ def test_where_a_chain_is_best_no_tree_is_measured() -> None:
 def test_heads_that_nobody_measured_have_no_tree() -> None:
     _, part = parts(cheap)
     with pytest.raises(NoTreeError, match="do not say how accurate they are"):
-        tree_size(MedusaConfig(4, 1, 256, 2048), part, WORKLOADS, LEVELS, 8)
+        tree_size(HeadsConfig(4, 1, 256, 2048), part, WORKLOADS, LEVELS, 8)
