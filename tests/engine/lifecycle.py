@@ -25,7 +25,8 @@ class FolderEngine(WeightTransferEngine[Any, Any]):
     def update_weights(self, update_info: Any) -> None:
         """Loads all weights."""
         loader: Any = get_model_loader(self.vllm_config.load_config)
-        self.model.load_weights(loader.get_all_weights(self.model_config, self.model))
+        model: Any = self.model
+        model.load_weights(loader.get_all_weights(self.model_config, model))
 
     def finish_weight_update(self) -> None:
         """Completes the layers."""

@@ -6,7 +6,7 @@ from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 NAME = "yield"
 
 
-@ReasoningParserManager.register_module(NAME)
+@ReasoningParserManager.register_module(NAME)  # type: ignore[arg-type]
 class YieldParser(BaseThinkingReasoningParser):
     """Tokens of the vocabulary that no prompt has."""
 
@@ -19,7 +19,7 @@ class YieldParser(BaseThinkingReasoningParser):
         return "Ġyield"
 
 
-@ReasoningParserManager.register_module("are")
+@ReasoningParserManager.register_module("are")  # type: ignore[arg-type]
 class AreParser(YieldParser):
     """Reasoning goes from " are" to " of"."""
 

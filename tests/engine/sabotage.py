@@ -146,7 +146,7 @@ def grammar_at_the_first_row_only() -> Iterator[None]:
     """The grammar's mask is not applied after drafts."""
     from vllm.v1.worker import gpu_model_runner
 
-    apply = gpu_model_runner.apply_grammar_bitmask
+    apply = gpu_model_runner.apply_grammar_bitmask  # type: ignore[attr-defined]
 
     def apply_once(plan: Any, grammar: Any, batch: Any, logits: torch.Tensor) -> None:
         free = logits.clone()

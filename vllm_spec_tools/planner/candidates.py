@@ -6,8 +6,8 @@ from typing import Any
 
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
-from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig as HeadsConfig
-from vllm_spec_plugin.proposers.medusa.config import HeadsConfig
+from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig
+from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
@@ -15,7 +15,7 @@ from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_tools.bench.records import LoadAnswer
 
 SUFFIX, PREDICTION, DRAFT_MODEL = method_of(SuffixConfig), method_of(PredictionConfig), method_of(DraftModelConfig)
-MEDUSA, EAGLE3 = method_of(HeadsConfig), method_of(Eagle3Config)
+MEDUSA, EAGLE3 = method_of(MedusaConfig), method_of(Eagle3Config)
 TREE = f"{MEDUSA} tree"
 
 

@@ -15,7 +15,7 @@ def keep_some_rejected() -> Iterator[None]:
     """One in five draft tokens that V2's rejection sampler rejects is output nevertheless."""
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
-    sample = rejection_sampler.rejection_sample
+    sample = rejection_sampler.rejection_sample  # type: ignore[attr-defined]
 
     def sample_leniently(logits: Any, draft_logits: Any, tokens: Any, starts: Any, *args: Any, **kwargs: Any) -> Any:
         sampled, num_sampled = sample(logits, draft_logits, tokens, starts, *args, **kwargs)

@@ -1,6 +1,7 @@
 """The draft's configuration beside the target's, and the layers that a draft model may have."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from tests.engine.tiny import WINDOW, tiny_model
 from vllm_spec_plugin.compat.draft_model import draft_model_config, draft_vllm_config, keep_all_tokens, layer_obstacle
 from vllm_spec_plugin.proposers.section import DraftWeights
 
-ATTENTION = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
-MAMBA = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
+ATTENTION: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+MAMBA: dict[str, Any] = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,14 @@
 """What branches share is written for each of them."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 
-SHAPE = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
+SHAPE: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
 
 
 class Impl:

@@ -89,12 +89,12 @@ class SpecRunner(SpecRunnerMixin, Stock):
 
     def __init__(self):
         params = SimpleNamespace(temperature=0.0, max_tokens=None, structured_outputs=None, extra_args=None)
-        request = SimpleNamespace(prompt_token_ids=[1], sampling_params=params, generator=None)
+        request: Any = SimpleNamespace(prompt_token_ids=[1], sampling_params=params, generator=None)
         self.drafter: Any = Scripted()
         self.requests = dict.fromkeys(NAMES, request)
         self.max_model_len = 40
         metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None)
-        self.input_batch = SimpleNamespace(
+        self.input_batch: Any = SimpleNamespace(
             req_ids=NAMES,
             req_id_to_index={name: row for row, name in enumerate(NAMES)},
             generators=metadata.generators,

@@ -70,6 +70,7 @@ class Pipeline:
         self.texts[name] = prompt(family, num_tokens)
         self._num_prompt[name] = num_tokens
         new = request(name, self.texts[name], max_tokens, options or None)
+        assert new.sampling_params is not None
         new.sampling_params.min_tokens = min_tokens
         self.scheduler.add_request(new)
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -62,11 +63,11 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
         self.num_prompt_logprobs = {}
         self.late_interaction_runner = mock.Mock()
         self.encoder_cache = {}
-        self.speculative_config = SimpleNamespace(use_ngram_gpu=lambda: False)
+        self.speculative_config: Any = SimpleNamespace(use_ngram_gpu=lambda: False)
         self.use_async_spec_decode = self.use_async_scheduling = False
         self.is_pooling_model = self.uses_mrope = False
         self.reorder_batch_threshold = None
-        self.kv_cache_config = SimpleNamespace(kv_cache_groups=[None])
+        self.kv_cache_config: Any = SimpleNamespace(kv_cache_groups=[None])
         self.device = torch.device("cpu")
         self.input_batch = InputBatch(
             max_num_reqs=MAX_NUM_SEQS,

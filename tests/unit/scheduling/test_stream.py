@@ -139,7 +139,10 @@ def test_an_end_without_tokens_brings_what_was_held_back():
 
 def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
     stream = GroupedStream(SIZE)
-    leave(stream, output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(1)]))
+    leave(
+        stream,
+        output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(EngineCoreEventType.QUEUED)]),
+    )
     stream.drop("a")
     [end] = leave(stream, output_of([2], finish_reason=FinishReason.STOP))
     assert (end.new_token_ids, end.prefill_stats, end.events) == ([2], None, None)

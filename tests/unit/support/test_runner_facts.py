@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
 from vllm_spec_plugin.compat.read_facts import read_runner_facts
 from vllm_spec_plugin.compat.runner import attention_groups_of_target
 
-SHAPE = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
+SHAPE: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
 FULL = FullAttentionSpec(**SHAPE)
 KNOWN = Facts(ModelFacts("target", "Llama"), ModelFacts("draft", "Llama"))
 
@@ -86,7 +87,7 @@ def test_layers_are_told_from_their_kv_cache_specs(spec, kind):
 
 def test_target_and_draft_are_told_apart_in_one_group():
     window = SlidingWindowSpec(**SHAPE, sliding_window=64)
-    specs = {"target.0": FULL, "draft.0": window}
+    specs: dict[str, KVCacheSpec] = {"target.0": FULL, "draft.0": window}
     facts = read(UniformTypeKVCacheSpecs(block_size=32, kv_cache_specs=specs))
     assert facts.target.layers == {Layer.FULL}
     assert facts.draft is not None

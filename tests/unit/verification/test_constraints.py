@@ -56,7 +56,7 @@ def sampling_metadata(names, generator, *, greedy):
     for name in names:
         given = {"temperature": 1.0, "max_tokens": 20} | REQUESTS[name]
         is_structured = given.pop("structured_outputs", False)
-        made = SamplingParams(**given)
+        made: Any = SamplingParams(**given)
         made.structured_outputs = object() if is_structured else None
         params.append(made)
     prompts = torch.randint(3, VOCAB, (n, 6), generator=generator)
@@ -64,8 +64,8 @@ def sampling_metadata(names, generator, *, greedy):
     for output in outputs:
         output[-1] = 11
     added = [(i, params[i], prompts[i].tolist(), outputs[i]) for i in range(n)]
-    made = [MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor]
-    processors = [each(config, CPU, False) for each in made]
+    kinds: list[Any] = [MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor]
+    processors = [each(config, CPU, False) for each in kinds]
     for processor in processors:
         processor.update_state(BatchUpdate(batch_size=n, removed=[], added=added, moved=[]))
     allowed = torch.zeros(n, VOCAB, dtype=torch.bool)
@@ -77,7 +77,7 @@ def sampling_metadata(names, generator, *, greedy):
         f"{kind}s": torch.tensor([float(getattr(each, kind)) for each in params])
         for kind in ("frequency_penalty", "presence_penalty", "repetition_penalty")
     }
-    plural = {key.replace("penaltys", "penalties"): value for key, value in penalties.items()}
+    plural: dict[str, Any] = {key.replace("penaltys", "penalties"): value for key, value in penalties.items()}
     return SamplingMetadata(
         temperature=None if greedy else of["temperature"],
         all_greedy=greedy,
