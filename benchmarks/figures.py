@@ -38,19 +38,23 @@ Cell = Mapping[str, Any]
 class Figures:
     """Results of one or more runs, and which of them a marker shows."""
 
-    def __init__(self, names: Sequence[str], workload: str = "", arms: str = "") -> None:
+    def __init__(self, names: Sequence[str], workload: str = "", arms: str = "", level: str = "") -> None:
         """Reads results.
 
         Args:
             names: files in `RESULTS`.
             workload: of the cells to show; empty is all.
+            level: number of streams of the cells to show; empty is all.
             arms: names of the arms to show, separated by "|"; empty is all.
         """
         self.names, self.runs = names, [json.loads((RESULTS / name).read_text()) for name in names]
         self.reference = self.runs[0]["arms"][0]
         chosen = arms.split("|") if arms else list(dict.fromkeys(arm for run in self.runs for arm in run["arms"]))
         cells: list[Cell] = [
-            cell for run in self.runs for cell in run["cells"] if not workload or cell["workload"] == workload
+            cell
+            for run in self.runs
+            for cell in run["cells"]
+            if workload in ("", cell["workload"]) and level in ("", str(cell["streams"]))
         ]
         self.arms = [arm for arm in chosen if arm != self.reference]
         # Of several runs, the first one's reference.
