@@ -4,13 +4,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vllm_spec_tools.bench.prompts import PROMPTS
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
-from vllm_spec_tools.prompts import ALL, GivenPrompt
+
+# Read by `--help`, which loads nothing heavy.
+if TYPE_CHECKING:
+    from vllm_spec_tools.prompts import GivenPrompt
 
 EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
 # The first of a process's passes of `equal`.
@@ -108,7 +111,7 @@ def load_job(
 
 
 def requests_of(
-    given: Sequence[GivenPrompt], texts: Sequence[str], sizes: LoadSizes
+    given: Sequence["GivenPrompt"], texts: Sequence[str], sizes: LoadSizes
 ) -> dict[str, tuple[LoadRequest, ...]]:
     """Returns the requests of the workloads that a file of prompts names; they end where the model ends them.
 
@@ -116,6 +119,8 @@ def requests_of(
         given: prompts of the file.
         texts: what the model reads of each.
     """
+    from vllm_spec_tools.prompts import ALL
+
     found: dict[str, tuple[LoadRequest, ...]] = {}
     for one, text in zip(given, texts, strict=True):
         if one.workload != ALL:
