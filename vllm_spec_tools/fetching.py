@@ -51,6 +51,18 @@ SOURCES = {
 }
 
 
+def fetched(name: str) -> str:
+    """Returns the folder of a name of `SOURCES`, which is fetched the first time; another name is returned as it is.
+
+    Raises:
+        UserError: see `fetch`.
+        ModuleNotFoundError: see `fetch`.
+    """
+    if name not in SOURCES or Path(name).is_dir():
+        return name
+    return str(fetch(name, say=lambda what: print(f"{name}: {what}", file=sys.stderr)))
+
+
 def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda what: None) -> Path:
     """Returns a model's folder; fetches it the first time.
 

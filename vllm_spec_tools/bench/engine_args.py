@@ -1,7 +1,6 @@
 """What an engine is started with."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
-from vllm_spec_tools.fetching import SOURCES, fetch
+from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 
 
@@ -50,8 +49,7 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
     """
     if given is None:
         return str(model_path(bundled))
-    if given in SOURCES and not Path(given).is_dir():
-        return str(fetch(given, say=lambda what: print(f"{given}: {what}", file=sys.stderr)))
+    given = fetched(given)
     if Path(given).is_dir():
         return str(Path(given).absolute())
     if given.startswith(("/", "./", "../", "~")):

