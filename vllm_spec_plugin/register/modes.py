@@ -80,7 +80,7 @@ def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, 
     if config.native is not None:
         return {**config.native.config, "num_speculative_tokens": tokens}
     if mode.needs_v2:
-        # vLLM's n-gram drafter, which needs no model, stands where `compat.v2` lets none draft.
+        # vLLM's n-gram drafter, which needs no model; `compat.v2` puts the plugin's in its place.
         settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}
         return {**settings, "num_speculative_tokens": tokens}
     return {"method": "custom_class", "model": frontend.PROPOSER, "num_speculative_tokens": tokens}

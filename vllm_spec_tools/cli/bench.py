@@ -40,7 +40,7 @@ def bench(
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; equal: requests of equal length, all at once, in a first "
             "pass and warm ones, with --one-at-a-time; or one that --prompts names, whose requests keep their own "
-            "max_tokens, temperature and prediction. [default: those that --prompts names, else easy]",
+            "max_tokens, temperature and prediction. [default: the workloads in --prompts, else easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",

@@ -1,4 +1,4 @@
-"""vLLM's engine arguments, as far as translation looks at them."""
+"""The engine arguments of vLLM's that `translate` reads."""
 
 from typing import Any
 

@@ -247,14 +247,14 @@ def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: 
         if position == 0:
             reach[turn] = next_reach[request]
             next_reach[request] *= 1 - offers.draft_prob[proposer, request]
-            asked = 1.0 if offers.unconditional[proposer] else reach[turn]
+        asked = 1.0 if offers.unconditional[proposer] else reach[turn]
+        if position == 0:
             idle[proposer] *= 1 - asked
             drafting += asked * offers.entry[request, proposer]
-        token = reach[turn] * offers.draft_tokens[proposer, request, position]
+        token = offers.draft_tokens[proposer, request, position]
         tokens += reach[turn] * offers.gains[proposer, request, position]
-        rows += token
-        drafted = offers.draft_tokens[proposer, request, position] if offers.unconditional[proposer] else token
-        drafting += drafted * offers.drafting[proposer, TOKEN]
+        rows += reach[turn] * token
+        drafting += asked * token * offers.drafting[proposer, TOKEN]
         if position == 0 or position >= longest[proposer]:
             longest[proposer] = max(longest[proposer], position + 1)
             costs = offers.drafting[proposer]

@@ -105,6 +105,7 @@ class OptimalControl:
         self._kept: _Kept | None = None
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         self._max_positions = int(self._num_positions.max(initial=0))
+        self._unconditional = np.array([isinstance(each.draft_cost, DraftCostInStep) for each in proposers], np.bool_)
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
@@ -205,7 +206,7 @@ class OptimalControl:
             step,
             max_draft_tokens,
             batch.others,
-            np.array([isinstance(cost, DraftCostInStep) for cost in costs]),
+            self._unconditional,
         )
 
     def _row_seconds(self, offers: Offers) -> float:

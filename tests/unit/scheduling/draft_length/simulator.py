@@ -37,8 +37,8 @@ class Chance(NamedTuple):
     there: float = 1.0  # That there is a draft, of all planned tokens.
 
 
-class Fate(NamedTuple):
-    """Outcome of a request's drafts."""
+class MadeDraft(NamedTuple):
+    """A request's draft, and who made it."""
 
     turns: Turns  # Proposers that may draft, with draft lengths.
     source: int | None  # Index of the proposer that drafted; None if none did.
@@ -187,29 +187,29 @@ def simulate(
     limits = limits or [(server.most,) * num_lanes] * num_requests
     to_draft = [DraftRequest(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
     batch = StepBatch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
-    fates: list[Fate] = [Fate((), None, 0)] * num_requests
+    made: list[MadeDraft] = [MadeDraft((), None, 0)] * num_requests
     forecast: StepForecast | None = None
     for number in range(num_steps):
         of_requests = chances(number)
         expected = forecast
-        mode = control.begin_step(num_requests, may_skip=not any(fate.drafted for fate in fates))
+        mode = control.begin_step(num_requests, may_skip=not any(draft.drafted for draft in made))
         planned: list[Turns] = [()] * num_requests
         if mode is StepMode.DRAFTS:
             planned = control.plan(to_draft, batch)
         forecast = control.forecast
         tokens, num_verified, num_accepted = 0.0, 0, 0
-        for request, of_request, fate in zip(to_draft, of_requests, fates, strict=True):
-            alpha = 0.0 if fate.source is None else of_request[fate.source].right
-            nodes = server.nodes(rng, fate.drafted) if server.nodes else None
+        for request, of_request, draft in zip(to_draft, of_requests, made, strict=True):
+            alpha = 0.0 if draft.source is None else of_request[draft.source].right
+            nodes = server.nodes(rng, draft.drafted) if server.nodes else None
             accepted = len(nodes) if nodes else 0
-            while not server.nodes and accepted < fate.drafted and rng.random() < alpha:
+            while not server.nodes and accepted < draft.drafted and rng.random() < alpha:
                 accepted += 1
-            control.verified(request.request_id, fate.turns, fate.source, fate.drafted, accepted, nodes=nodes)
-            tokens += expected_tokens(alpha, fate.drafted)
-            num_verified += fate.drafted
+            control.verified(request.request_id, draft.turns, draft.source, draft.drafted, accepted, nodes=nodes)
+            tokens += expected_tokens(alpha, draft.drafted)
+            num_verified += draft.drafted
             num_accepted += accepted
-        fates = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
-        drafting = [_drafting(server, lane, fates) for lane in range(num_lanes)]
+        made = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
+        drafting = [_drafting(server, lane, made) for lane in range(num_lanes)]
         noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
         seconds = server.step_with(num_requests, num_verified)
         num_asked = sum(map(bool, planned))
@@ -240,16 +240,16 @@ def simulate(
     return outcome
 
 
-def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> Fate:
+def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> MadeDraft:
     """Who drafts for a request, and how much."""
     for lane, length in turns:
         if chances[lane].there == 1 or rng.random() < chances[lane].there:
-            return Fate(turns, lane, length)
-    return Fate(turns, None, 0)
+            return MadeDraft(turns, lane, length)
+    return MadeDraft(turns, None, 0)
 
 
-def _drafting(server: Server, lane: int, fates: Sequence[Fate]) -> Drafting:
+def _drafting(server: Server, lane: int, made: Sequence[MadeDraft]) -> Drafting:
     """What a proposer does in a step."""
-    longest = max(length_of(asked(fate.turns, fate.source), lane) for fate in fates)
-    count = sum(fate.drafted for fate in fates if fate.source == lane)
+    longest = max(length_of(asked(draft.turns, draft.source), lane) for draft in made)
+    count = sum(draft.drafted for draft in made if draft.source == lane)
     return Drafting(longest, count, 0, server.drafting(lane, longest, count) if longest else 0.0)

@@ -9,7 +9,7 @@ from vllm_spec_tools.bench.noise_gate import NoiseGate, busy_seconds
 
 
 class Done(NamedTuple):
-    """What came of a job, the `number`th."""
+    """Result of job `number`."""
 
     cpu_seconds: float
     number: int

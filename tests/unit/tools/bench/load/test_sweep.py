@@ -198,7 +198,7 @@ def compared(ours: Texts, theirs: Texts, top_two: TopTwo = nothing, temperature:
     ("ours", "theirs", "expected"),
     [
         ([([1, 2], True), ([3], True)], [([1, 2], True), ([3], True)], Agreement(2, 0, 0)),
-        # Compared as far as both have written; where one has nothing, not at all.
+        # Compares the common length of two outputs; skips a pair of which one is empty.
         ([([1, 2, 3], True), ([4, 5], False)], [([1], False), ([4, 5, 6], False)], Agreement(2, 0, 0)),
         ([([1], True), ([4], False)], [([1], True), ([], False)], Agreement(1, 0, 0)),
         ([([1], True), ([4], True), ([7], False)], [([1], True)], Agreement(1, 0, 0)),
