@@ -102,22 +102,19 @@ def read_prompts(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
     return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else ALL))
 
 
-def render_all(given: Sequence[GivenPrompt], model: str) -> tuple[str, ...]:
-    """Returns prompts as the texts that a model reads.
+def read_texts(path: Path, model: str) -> tuple[str, ...]:
+    """Reads a file of prompts as the texts that a model reads.
 
     Args:
+        path: see `read_prompts`.
         model: folder or hub name, for the chat template; not looked at if there are no chats.
 
     Raises:
-        UserError: a chat cannot be rendered.
+        UserError: see `read_prompts`, or a chat cannot be rendered.
     """
+    given = read_prompts([path])
     tokenizer = None if all(one.messages is None for one in given) else load_tokenizer(model)
     return tuple(one.render(tokenizer) for one in given)
-
-
-def read_texts(path: Path, model: str) -> tuple[str, ...]:
-    """Reads a file of prompts as the texts that a model reads; see `read_prompts` and `render_all`."""
-    return render_all(read_prompts([path]), model)
 
 
 def load_tokenizer(model: str) -> Any:

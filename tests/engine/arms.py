@@ -165,7 +165,7 @@ class Arms:
                 self._alive.pop(next(iter(self._alive))).stop()
             self._num_started += 1
             environment = runner_environment(engine.runner, {**os.environ, **ENVIRONMENT})
-            if ("tensor_parallel_size", 2) in engine.options:
+            if {("tensor_parallel_size", 2), ("pipeline_parallel_size", 2)} & set(engine.options):
                 environment |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"}
                 python: Sequence[str] = (sys.executable,)
             else:

@@ -1,5 +1,6 @@
 """Two tensor-parallel ranks give the outputs of one, and a fault on one of them costs drafts only."""
 
+import dataclasses
 import os
 import time
 
@@ -13,6 +14,7 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
+    SUFFIX,
     SUFFIX_SHARED,
     TIGHT,
     TWO_RANKS,
@@ -22,6 +24,9 @@ from tests.engine.arms import (
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import CertifyRequest, Job
+from tests.engine.v2.cells import run_greedy
+from tests.engine.v2.drafters import bundled_target
+from tests.engine.v2.drafters import engine as v2_engine
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
@@ -91,6 +96,17 @@ def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
     result = arms.run(engine, greedy_job(prompts, 32))
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy_job(prompts, 32)))
     assert min(result.accepted, result.rejected) > 50
+
+
+@pytest.mark.full  # What it shows is tested without engines.
+@pytest.mark.parametrize("option", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_on_the_v2_runner_texts_are_drafted_for_two_ranks(option: str, arms: Arms, reference: Reference) -> None:
+    """The scheduler drafts once; the ranks, or the stages, get ids."""
+    target = bundled_target(reference)
+    options = ((option, 2), ("distributed_executor_backend", "mp"))
+    engine = dataclasses.replace(v2_engine("none", target), config=SUFFIX, random_lengths=True, options=options)
+    result = run_greedy(arms, engine, target)
+    assert min(result.accepted, result.rejected) > 10
 
 
 @pytest.mark.parametrize("fault", FAULTS)

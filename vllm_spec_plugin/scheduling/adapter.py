@@ -102,6 +102,11 @@ class DraftLengthAdapter:
         """Turns of each request with turns in the latest plan."""
         return self.ledger.latest.turns
 
+    @property
+    def to_draft(self) -> Mapping[str, Turns]:
+        """Turns of each request with turns in the step whose outcome came last."""
+        return self._ended.turns if self._ended is not None else {}
+
     def started(self) -> None:
         """Begins a step, whose planning starts; the step before ends."""
         now = time.perf_counter()

@@ -1,8 +1,9 @@
 """vLLM's scheduler, with drafts from texts: it drafts, and any of vLLM's runners verifies the token ids that it sends.
 
-A step is planned when the last one's tokens are known, so scheduling is synchronous.
+A request's next step is planned when its last one's tokens are known, so scheduling is synchronous.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
@@ -13,6 +14,7 @@ from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, text_requests
+from vllm_spec_plugin.turns import Turns
 
 
 class TextScheduler(SpecScheduling):
@@ -29,15 +31,15 @@ class TextScheduler(SpecScheduling):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""
-        if self._adapter.latest:
-            self._draft()
+        if turns := self._adapter.to_draft:
+            self._draft(turns)
         self._adapter.started()
         output = super().schedule(*args, **kwargs)
         self._adapter.plan(output, self.running, self._max_step_tokens)
         return output
 
-    def _draft(self) -> None:
-        requests = text_requests(self._adapter.latest, self.requests, self.max_model_len, self._shared_scope)
+    def _draft(self, turns: Mapping[str, Turns]) -> None:
+        requests = text_requests(turns, self.requests, self.max_model_len, self._shared_scope)
         found, counters, sources = self._drafts.draft(requests)
         self._counters.add(counters)
         self._adapter.drafted(self.requests, DraftResult(counters, sources))

@@ -45,7 +45,7 @@ class TextRequest(NamedTuple):
 def text_requests(
     turns: Mapping[str, Turns], requests: Mapping[str, Any], max_model_len: int, shared_scope: SharedScope | None
 ) -> list[TextRequest]:
-    """Returns the requests to draft for: those that have output, and room for a draft.
+    """Returns the requests to draft for: those that have output, all of it known, and room for a draft.
 
     Args:
         turns: turns by request id.
@@ -57,6 +57,9 @@ def text_requests(
     for request_id, own in turns.items():
         request = requests.get(request_id)
         if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
+            continue
+        # With pipeline stages a step of the request may be under way.
+        if request.num_computed_tokens >= request.num_tokens:
             continue
         # Verification adds a token after the drafts.
         room = min(request.max_tokens - request.num_output_tokens, max_model_len - request.num_tokens) - 1

@@ -77,20 +77,22 @@ def bench(
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.report import report_of
     from vllm_spec_tools.bench.load.sweep import SweepPlan, run_sweep
-    from vllm_spec_tools.bench.load.workloads import BEGINNINGS, requests_of
+    from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
     from vllm_spec_tools.engine_options import engine_options, whole_numbers, words
     from vllm_spec_tools.progress import shown_runs
-    from vllm_spec_tools.prompts import read_prompts, render_all
+    from vllm_spec_tools.prompts import ALL, read_prompts
     from vllm_spec_tools.report.provenance import provenance
 
     own = {"model": "use --target", "speculative_config": "use --arm", "seed": "use --seed"}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--target", target, "target")
     given = () if prompts is None else read_prompts([prompts])
-    texts = render_all(given, source) or BEGINNINGS
-    own_requests = requests_of(given, texts, sizes) if given else {}
+    asked = requests_of(given, source, 0.0, longest(sizes), may_end=True)
+    texts = tuple(request.prompt for request in asked) or BEGINNINGS
+    kinds = dict.fromkeys(request.kind for request in asked if request.kind != ALL)
+    own_requests = {kind: tuple(request for request in asked if request.kind == kind) for kind in kinds}
     workloads = words("--workload", workload or list(own_requests) or [EASY], (*WORKLOADS, *own_requests))
     if EQUAL in workloads and not one_at_a_time:
         raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")

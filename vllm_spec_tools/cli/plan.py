@@ -88,6 +88,7 @@ def plan(
     from rich.markup import escape
 
     from vllm_spec_tools.bench.engine_args import model_source
+    from vllm_spec_tools.bench.load.workloads import requests_of
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
     from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.planner import planning
@@ -96,7 +97,6 @@ def plan(
     from vllm_spec_tools.planner.models import check_models, read_heads, read_natives
     from vllm_spec_tools.planner.report import report_of
     from vllm_spec_tools.planner.results import write_plugin_yaml
-    from vllm_spec_tools.planner.traffic import as_traffic
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
@@ -120,7 +120,7 @@ def plan(
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     sizes = MeasurementSizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
     wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, natives, options)
-    traffic = as_traffic(given, served, temperature, output_tokens)
+    traffic = requests_of(given, served, temperature, output_tokens, may_end=False)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
     roles |= {native_name(config): config.get("model") for config in natives}
     models = {role: name for role, name in roles.items() if name}

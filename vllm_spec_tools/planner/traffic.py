@@ -1,15 +1,12 @@
-"""The server's traffic: requests made of prompts, by workload, and in a closed loop."""
+"""The server's traffic: its requests by workload, and in a closed loop."""
 
 import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.prompts import prompts_of_round
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
-from vllm_spec_tools.memory import context_of
-from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
 
 _LEAST_TOKENS = 2
 # Requests of the closed loop differ in length by as much, so that they do not all end in one step.
@@ -32,33 +29,6 @@ class Workload:
     num_tokens: int
     texts: tuple[str, ...]
     predictions: tuple[str, ...] = ()
-
-
-def as_traffic(
-    given: Sequence[GivenPrompt], model: str, temperature: float, num_tokens: int
-) -> tuple[LoadRequest, ...]:
-    """Returns the requests of the traffic, prompts rendered as texts.
-
-    Args:
-        num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
-
-    Raises:
-        UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
-    """
-    tokenizer, context = load_tokenizer(model), context_of(model)
-    found = []
-    for one in given:
-        text = one.render(tokenizer)
-        tokens = max(min(one.max_tokens or num_tokens, num_tokens), _LEAST_TOKENS)
-        length = len(tokenizer(text).input_ids)
-        if context is not None and length + tokens > context:
-            raise UserError(
-                f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
-                "a shorter prompt, or fewer --output-tokens"
-            )
-        own = temperature if one.temperature is None else one.temperature
-        found.append(LoadRequest(one.workload, text, own, tokens, one.prediction or ""))
-    return tuple(found)
 
 
 def workloads_of(requests: Sequence[LoadRequest]) -> tuple[Workload, ...]:

@@ -32,18 +32,21 @@ class Pipeline:
         num_blocks: int = 60,
         delay: int = 0,
         told: Callable[[list[int]], list[int]] = list,
+        *,
+        is_async: bool | None = None,
     ) -> None:
         """Creates a scheduler.
 
         Args:
             path: of a plugin.yaml.
             next_token: what the target outputs after a text.
-            delay: steps that the device runs ahead of the scheduler; with one scheduling is asynchronous.
+            delay: steps that the device runs ahead of the scheduler.
             told: what the scheduler is told of a request's drafts.
+            is_async: whether scheduling is asynchronous; None is with a delay.
         """
         self.next_token, self._delay, self._told = next_token, delay, told
         config = copy.copy(engine_config(path, 24))
-        config.scheduler_config.async_scheduling = delay > 0
+        config.scheduler_config.async_scheduling = delay > 0 if is_async is None else is_async
         self.scheduler: Any = scheduler_over(scheduler_cls, config, num_blocks, FULL)
         self.scheduler.counters_seconds = 0.0
         self.texts: dict[str, list[int]] = {}
@@ -102,6 +105,7 @@ class Pipeline:
             if scheduled and scheduled[0] >= 0:
                 drafts = list(scheduled)
             assert planned <= len(drafts), "a placeholder without a draft"
+            assert planned < count, "drafts without the token before them"
             sampled[name] = []
             self._computed[name] += count - planned
             assert self._computed[name] <= len(text), "positions after the text"

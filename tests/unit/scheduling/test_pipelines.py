@@ -12,6 +12,7 @@ from vllm.v1.request import RequestStatus
 from tests.engine.books import holding
 from tests.engine.lengths import RandomControl, equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
+from vllm_spec_plugin.proposers import cascade
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.scheduling import native, native_adapter, text
 from vllm_spec_plugin.scheduling.mixed import MixedScheduler
@@ -43,7 +44,9 @@ class Kind(NamedTuple):
     """A scheduler, its proposer, and what stands for the device.
 
     Attributes:
+        delay: see `Pipeline`.
         told: the scheduler is told a request's drafts; their number, as by the V2 runner; or what is no draft at all.
+        is_async: see `Pipeline`.
     """
 
     scheduler: type
@@ -51,6 +54,7 @@ class Kind(NamedTuple):
     next_token: Callable[[list[int]], int]
     delay: int = 0
     told: Callable[[list[int]], list[int]] = list
+    is_async: bool | None = None
 
 
 def placeholders(drafts: list[int]) -> list[int]:
@@ -61,6 +65,7 @@ KINDS = {
     "sync": Kind(NativeScheduler, NGRAM, unpredictable),
     "async": Kind(NativeAsyncScheduler, NGRAM, unpredictable, 1),
     "text": Kind(TextScheduler, SUFFIX, repeating, told=lambda drafts: [0] * K),
+    "text, two stages": Kind(TextScheduler, SUFFIX, repeating, 1, is_async=False),
     "mixed": Kind(MixedScheduler, MIXED, either),
     "mixed on V2": Kind(MixedScheduler, MIXED, either, told=placeholders),
 }
@@ -75,7 +80,7 @@ def make(tmp_path: Path) -> Make:
         kind = KINDS[name]._replace(**changes)
         path = tmp_path / "plugin.yaml"
         path.write_text(yaml.safe_dump({"proposer": kind.proposer, "draft_length": {"policy": policy, "tokens": K}}))
-        return Pipeline(kind.scheduler, path, kind.next_token, num_blocks, kind.delay, kind.told)
+        return Pipeline(kind.scheduler, path, kind.next_token, num_blocks, *kind[3:5], is_async=kind.is_async)
 
     return made
 
@@ -201,6 +206,7 @@ def test_the_optimal_policy_learns_acceptance_from_late_outcomes(
 def test_each_proposer_is_credited_with_its_own_drafts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The drafter is right with probability 0.7, texts of period 9 nearly always once they have repeated."""
     monkeypatch.setattr(native_adapter, "time", equal_clock())
+    monkeypatch.setattr(cascade, "time", equal_clock(1e-5))
     pipeline, rng = make("mixed on V2", policy="optimal"), random.Random(0)
     for i in range(40):
         pipeline.add(f"r{i}", rng.randrange(8), 3, 40)

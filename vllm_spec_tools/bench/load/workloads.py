@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.prompts import PROMPTS
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 
@@ -36,7 +37,7 @@ BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 _SHORTEST, _LONGEST = 0.5, 1.5
 # Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
 PASSES, WARM_PASSES = 5, 3
-_WARM_UP_TOKENS = 16
+_WARM_UP_TOKENS, _LEAST_TOKENS = 16, 2
 _LEAST_WARM_UP_TOKENS = 64
 
 
@@ -105,31 +106,51 @@ def load_job(
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
-        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
+        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS)
         requests.append(_request(kind, prompts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 
 def requests_of(
-    given: Sequence["GivenPrompt"], texts: Sequence[str], sizes: LoadSizes
-) -> dict[str, tuple[LoadRequest, ...]]:
-    """Returns the requests of the workloads that a file of prompts names; they end where the model ends them.
+    given: Sequence["GivenPrompt"], model: str, temperature: float, num_tokens: int, *, may_end: bool
+) -> tuple[LoadRequest, ...]:
+    """Returns the requests of a file of prompts, rendered as texts.
 
     Args:
         given: prompts of the file.
-        texts: what the model reads of each.
-    """
-    from vllm_spec_tools.prompts import ALL
+        model: folder or hub name of the model that reads them.
+        temperature: of prompts that name none.
+        num_tokens: maximum output tokens of prompts that name none.
+        may_end: whether they end where the model ends them, or at their own maximum; else none gets more than
+            `num_tokens`.
 
-    found: dict[str, tuple[LoadRequest, ...]] = {}
-    for one, text in zip(given, texts, strict=True):
-        if one.workload != ALL:
-            length = one.max_tokens or max(round(sizes.request_tokens * _LONGEST), 2)
-            request = LoadRequest(
-                one.workload, text, one.temperature or 0.0, length, one.prediction or "", may_end=True
+    Raises:
+        UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
+    """
+    from vllm_spec_tools.memory import context_of
+    from vllm_spec_tools.prompts import load_tokenizer
+
+    if not given:
+        return ()
+    tokenizer, context = load_tokenizer(model), context_of(model)
+    found = []
+    for one in given:
+        text, own = one.render(tokenizer), one.max_tokens or num_tokens
+        tokens = max(own if may_end else min(own, num_tokens), _LEAST_TOKENS)
+        length = len(tokenizer(text).input_ids)
+        if context is not None and length + tokens > context:
+            raise UserError(
+                f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
+                "a shorter prompt, or fewer output tokens"
             )
-            found[one.workload] = (*found.get(one.workload, ()), request)
-    return found
+        own_temperature = temperature if one.temperature is None else one.temperature
+        found.append(LoadRequest(one.workload, text, own_temperature, tokens, one.prediction or "", may_end))
+    return tuple(found)
+
+
+def longest(sizes: LoadSizes) -> int:
+    """Returns the maximum output tokens of a request of the own workloads but `switching`."""
+    return max(round(sizes.request_tokens * _LONGEST), _LEAST_TOKENS)
 
 
 def given_job(

@@ -1,33 +1,11 @@
-"""The traffic: from prompts to requests, with the bundled target's tokenizer; by workload; in a closed loop."""
+"""The traffic: by workload, and in a closed loop."""
 
 import pytest
 
-from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.records import LoadRequest
-from vllm_spec_tools.planner.traffic import as_traffic, load_job, workloads_of
-from vllm_spec_tools.prompts import GivenPrompt
+from vllm_spec_tools.planner.traffic import load_job, workloads_of
 
-TARGET = str(model_path("target"))
 REQUESTS = [LoadRequest("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]
-
-
-def test_options_count_where_a_prompt_says_nothing() -> None:
-    given = [
-        GivenPrompt(prompt="x = 1"),
-        GivenPrompt(prompt="x", max_tokens=5, temperature=0.5, workload="w"),
-        GivenPrompt(prompt="x", max_tokens=500),
-        GivenPrompt(prompt="x", max_tokens=1),
-    ]
-    found = as_traffic(given, TARGET, 0.3, 64)
-    assert [(one.num_tokens, one.temperature) for one in found] == [(64, 0.3), (5, 0.5), (64, 0.3), (2, 0.3)]
-    assert (found[0].prompt, found[1].kind) == ("x = 1", "w")
-
-
-def test_what_does_not_fit_the_context_is_told() -> None:
-    given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
-    with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
-        as_traffic([given], TARGET, 0.0, 64)
 
 
 def test_requests_are_gathered_by_workload_and_temperature_with_their_predictions() -> None:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -17,6 +19,7 @@ from vllm_spec_tools.bench.load.workloads import (
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest
 from vllm_spec_tools.prompts import GivenPrompt
 
+TARGET = str(model_path("target"))
 SIZES = LoadSizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
 
 
@@ -60,16 +63,24 @@ def test_switching_turns_all_streams_at_once_with_a_request_each() -> None:
         assert all(request.num_tokens == 2 * 400 for request in phase.requests)
 
 
-def test_a_file_names_workloads_whose_requests_keep_what_it_says_of_them() -> None:
+def test_options_count_where_a_prompt_says_nothing() -> None:
     given = [
-        GivenPrompt(prompt="a", workload="edit", prediction="b", max_tokens=9, temperature=0.7),
-        GivenPrompt(prompt="c"),
-        GivenPrompt(prompt="d", workload="chat"),
+        GivenPrompt(prompt="x = 1"),
+        GivenPrompt(prompt="x", max_tokens=5, temperature=0.5, workload="w", prediction="p"),
+        GivenPrompt(prompt="x", max_tokens=500),
+        GivenPrompt(prompt="x", max_tokens=1),
     ]
-    assert requests_of(given, ["A", "C", "D"], SIZES) == {
-        "edit": (LoadRequest("edit", "A", 0.7, 9, "b", may_end=True),),
-        "chat": (LoadRequest("chat", "D", 0.0, 60, may_end=True),),
-    }
+    found = requests_of(given, TARGET, 0.3, 64, may_end=False)
+    assert [(one.num_tokens, one.temperature) for one in found] == [(64, 0.3), (5, 0.5), (64, 0.3), (2, 0.3)]
+    assert found[1] == LoadRequest("w", "x", 0.5, 5, "p")
+    ending = requests_of(given, TARGET, 0.3, 64, may_end=True)
+    assert [(one.num_tokens, one.may_end) for one in ending] == [(64, True), (5, True), (500, True), (2, True)]
+
+
+def test_what_does_not_fit_the_context_is_told() -> None:
+    given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
+    with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
+        requests_of([given], TARGET, 0.0, 64, may_end=True)
 
 
 def test_rounds_go_through_the_requests_of_a_file_and_the_warm_up_takes_the_last_ones() -> None:
