@@ -57,7 +57,7 @@ def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, se
         num_requests: requests drafted for in each step.
         steps: of a round, at least 1.
         rounds: at least 1.
-        seed: of the drafts' fate.
+        seed: of the drafts' outcome.
 
     Returns:
         By round: CPU seconds per step of all requests to choose draft lengths ("plan"), to take in what became of
@@ -79,8 +79,8 @@ def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, se
     ]
 
 
-class _Fate(NamedTuple):
-    """What became of a request's drafts: the last arguments of `DraftLengthControl.verified`."""
+class _Outcome(NamedTuple):
+    """Outcome of a request's drafts: the last arguments of `DraftLengthControl.verified`."""
 
     turns: Turns
     source: int | None
@@ -108,40 +108,40 @@ class _Server:
         chosen = control.plan(self._requests, batch)
         plan = clock() - begin
 
-        fates = self._fates(chosen)
-        happened = [(request.request_id, fate) for request, fate in zip(self._requests, fates, strict=True)]
+        outcomes = self._outcomes(chosen)
+        happened = [(request.request_id, outcome) for request, outcome in zip(self._requests, outcomes, strict=True)]
         begin = clock()
-        for request_id, fate in happened:
-            control.verified(request_id, *fate)
-        outcomes = clock() - begin
+        for request_id, outcome in happened:
+            control.verified(request_id, *outcome)
+        told = clock() - begin
 
-        step = self._measured(fates)
+        step = self._measured(outcomes)
         begin = clock()
         control.measured(step)
-        return plan, outcomes, clock() - begin, sum(longest(turns) for turns in chosen) / num_requests
+        return plan, told, clock() - begin, sum(longest(turns) for turns in chosen) / num_requests
 
-    def _fates(self, chosen: Sequence[Turns]) -> list[_Fate]:
+    def _outcomes(self, chosen: Sequence[Turns]) -> list[_Outcome]:
         # Places before the first token that is rejected.
         right = (self._rng.geometric(1 - ACCEPTANCE, len(chosen)) - 1).tolist()
         guesses = self._rng.random((len(chosen), len(self._methods))).tolist()
-        fates = []
+        outcomes = []
         for turns, accepted, luck in zip(chosen, right, guesses, strict=True):
             # The last one asked always has a guess.
             source, drafted = next(
                 (turn for turn in turns if turn is turns[-1] or luck[turn[0]] < _HAS_GUESS), (None, 0)
             )
-            fates.append(_Fate(turns, source, drafted, min(accepted, drafted)))
-        return fates
+            outcomes.append(_Outcome(turns, source, drafted, min(accepted, drafted)))
+        return outcomes
 
-    def _measured(self, fates: Sequence[_Fate]) -> MeasuredStep:
+    def _measured(self, outcomes: Sequence[_Outcome]) -> MeasuredStep:
         drafting = []
         for proposer, method in enumerate(self._methods):
-            rows = sum(fate.drafted for fate in fates if fate.source == proposer)
-            longest = max(length_of(fate.turns, proposer) for fate in fates)
+            rows = sum(outcome.drafted for outcome in outcomes if outcome.source == proposer)
+            longest = max(length_of(outcome.turns, proposer) for outcome in outcomes)
             drafting.append(Drafting(longest, rows, 0, _POSITION[method] * longest + _DRAFT_TOKEN * rows))
-        num_tokens = len(fates) + sum(fate.drafted for fate in fates)
+        num_tokens = len(outcomes) + sum(outcome.drafted for outcome in outcomes)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
         seconds += sum(part.seconds for part in drafting)
         return MeasuredStep(
-            num_tokens, len(fates), len(fates) * _CONTEXT, seconds, tuple(drafting), num_tokens > len(fates)
+            num_tokens, len(outcomes), len(outcomes) * _CONTEXT, seconds, tuple(drafting), num_tokens > len(outcomes)
         )
