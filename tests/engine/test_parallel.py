@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.engine import texts
 from tests.engine.arms import (
@@ -14,7 +16,6 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    SUFFIX,
     SUFFIX_SHARED,
     TIGHT,
     TWO_RANKS,
@@ -30,6 +31,7 @@ from tests.engine.v2.drafters import engine as v2_engine
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
+from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engine_child import EngineError
 
 pytestmark = [
@@ -98,13 +100,22 @@ def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
     assert min(result.accepted, result.rejected) > 50
 
 
+STAGES = "pipeline_parallel_size"
+
+
 @pytest.mark.full  # What it shows is tested without engines.
-@pytest.mark.parametrize("option", ["tensor_parallel_size", "pipeline_parallel_size"])
-def test_on_the_v2_runner_texts_are_drafted_for_two_ranks(option: str, arms: Arms, reference: Reference) -> None:
-    """The scheduler drafts once; the ranks, or the stages, get ids."""
-    target = bundled_target(reference)
+@pytest.mark.parametrize(
+    ("method", "option"), [("suffix", "tensor_parallel_size"), ("medusa", "tensor_parallel_size"), ("suffix", STAGES)]
+)
+def test_on_the_v2_runner_two_ranks_or_stages_change_no_output(
+    method: str, option: str, arms: Arms, reference: Reference, tmp_path: Path
+) -> None:
+    """The scheduler drafts from texts, once; heads draft on each rank."""
+    target, config = bundled_target(reference), tmp_path / "plugin.yaml"
+    proposer = {"method": method} | ({"model": str(model_path("medusa"))} if method == "medusa" else {})
+    config.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": 3}}))
     options = ((option, 2), ("distributed_executor_backend", "mp"))
-    engine = dataclasses.replace(v2_engine("none", target), config=SUFFIX, random_lengths=True, options=options)
+    engine = dataclasses.replace(v2_engine("none", target), config=str(config), random_lengths=True, options=options)
     result = run_greedy(arms, engine, target)
     assert min(result.accepted, result.rejected) > 10
 

@@ -77,14 +77,15 @@ def demo(
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a moment of the live view as a terminal picture.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 600.0,
     *,
     files: ReportFiles,
 ) -> None:
     """Serve a model without and with speculation, compare speed and outputs, and test exactness.
 
-    Both servers run at once and answer alternately, so that other work on the machine slows both. Takes three
-    minutes on two cores, with smollm2 four to six, less with --quick. Without --png the picture is vllm-spec-demo.png.
+    Both servers run at once and answer alternately, so that other work on the machine slows both. Takes three to
+    ten minutes on two cores, longest where models are compiled for the first time, less with --quick. Without --png
+    the picture is vllm-spec-demo.png.
     """
     from importlib.util import find_spec
 

@@ -75,6 +75,15 @@ def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model,
         arguments(model, **options).create_engine_config()
 
 
+def test_stages_need_asynchronous_scheduling_where_a_drafter_drafts(arguments):
+    given = arguments("llama", "{method: vllm, config: {method: ngram}}", pipeline_parallel_size=2)
+    with pytest.raises(ConfigError, match=r"plugin.yaml: --pipeline-parallel-size: got 2, .* allowed: 1, asynchronous"):
+        given.create_engine_config()
+    config, plugin = plain(given)
+    config.scheduler_config.async_scheduling = True
+    gate.check_served(config, plugin, "plugin.yaml")
+
+
 def test_a_draft_model_is_looked_at_too(arguments, models):
     proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
     with pytest.raises(ConfigError, match=r"here: proposer\.model: got .*recurrent state"):
