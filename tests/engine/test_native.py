@@ -145,6 +145,14 @@ def test_sampled_output_has_the_exact_distribution(name: str, arms: Arms, refere
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / (len(tests) * len(SAMPLED))
 
 
+def test_seeded_outputs_do_not_depend_on_how_prompts_are_cut(arms: Arms, prompts: list[Tokens]) -> None:
+    """Without drafts, on a CPU, where vLLM's runner alone raises for a request with a seed and a prompt in chunks."""
+    options = {"temperature": 1.0, "max_tokens": 8, "ignore_eos": True, "extra_args": {"spec": "off"}}
+    job = Job([CertifyRequest(prompt, options | {"seed": i}) for i, prompt in enumerate(prompts[:8])])
+    cut = arms.run(Engine(config=V1["draft_model"], random_lengths=True, **TIGHT), job)
+    assert cut.tokens() == arms.run(Engine(), job).tokens()
+
+
 @pytest.mark.parametrize("name", V2)
 def test_on_the_v2_runner_greedy_outputs_do_not_depend_on_draft_lengths(
     name: str, arms: Arms, target: Target, tmp_path: Path

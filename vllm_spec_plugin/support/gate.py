@@ -34,9 +34,9 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
     stages = vllm_config.parallel_config.pipeline_parallel_size
     if stages > 1 and not config.drafts_from_text and not vllm_config.scheduler_config.async_scheduling:
         raise ConfigError(
-            f"{source}: --pipeline-parallel-size: got {stages}, but with synchronous scheduling a drafter's drafts come "
-            "while the next step is under way, and none would be used; allowed: 1, asynchronous scheduling, or suffix, "
-            "ngram or prediction alone with VLLM_USE_V2_MODEL_RUNNER=1"
+            f"{source}: --pipeline-parallel-size: got {stages}, but with synchronous scheduling drafts come while the "
+            "next step is under way, and none would be used; allowed: 1, asynchronous scheduling, or suffix, ngram or "
+            "prediction alone with VLLM_USE_V2_MODEL_RUNNER=1"
         )
 
 
