@@ -10,16 +10,18 @@ from vllm_spec_plugin.compat.patching import wrap
 if TYPE_CHECKING:
     from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
 
+    from vllm_spec_plugin.compat.types import RequestOutputCollector, SchedulerStats, SpeculativeConfig
+
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
 Payload = list[dict[str, Any]]
 
 
 def patch(
-    is_ours: Callable[[Any], bool],
-    vllm_verifies: Callable[[Any], bool],
-    check: Callable[[Any, Any], None],
-    start: Callable[[Any, str, str], None],
+    is_ours: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    check: "Callable[[Any, SpeculativeConfig], None]",
+    start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
 ) -> None:
     """Allows sampling parameters that the plugin's sampler supports, and exports the plugin's metrics.
@@ -73,7 +75,7 @@ def keep_outputs_apart() -> None:
     wrap(RequestOutputCollector, "get_nowait", then_next_now)
 
 
-def _move_up(collector: Any) -> None:
+def _move_up(collector: "RequestOutputCollector") -> None:
     """Makes the next waiting output the one that the client gets."""
     if collector.output is None and (waiting := collector.__dict__.get(_ENTRY)):
         collector.output = waiting.popleft()
@@ -96,7 +98,9 @@ def bad_request(parameter: str) -> Iterator[None]:
 
 
 def _checked(
-    is_ours: Callable[[Any], bool], vllm_verifies: Callable[[Any], bool], check: Callable[[Any, Any], None]
+    is_ours: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    check: "Callable[[Any, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: Any, speculative_config: Any) -> None:
@@ -118,14 +122,17 @@ def _prometheus_of(manager: "StatLoggerManager") -> "PrometheusStatLogger":
     return next(logger for logger in manager.stat_loggers if isinstance(logger, PrometheusStatLogger))
 
 
-def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], None]) -> Callable[..., Any]:
+def _starting(
+    is_ours: "Callable[[SpeculativeConfig | None], bool]", start: "Callable[[SpeculativeConfig, str, str], None]"
+) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def log_engine_initialized(self: Any) -> None:
             original(self)
             exporter = _prometheus_of(self)
-            if is_ours(exporter.vllm_config.speculative_config):
+            config = exporter.vllm_config.speculative_config
+            if config is not None and is_ours(config):
                 for labels in exporter.per_engine_labelvalues.values():
-                    start(exporter.vllm_config.speculative_config, *map(str, labels))
+                    start(config, *map(str, labels))
 
         return log_engine_initialized
 
@@ -134,7 +141,9 @@ def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], N
 
 def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def record(self: Any, scheduler_stats: Any, *args: Any, engine_idx: int | None = None, **kwargs: Any) -> None:
+        def record(
+            self: Any, scheduler_stats: "SchedulerStats", *args: Any, engine_idx: int | None = None, **kwargs: Any
+        ) -> None:
             carried = scheduler_stats and scheduler_stats.kv_connector_stats
             if carried and _ENTRY in carried:
                 labels = _prometheus_of(self).per_engine_labelvalues[engine_idx or 0]
@@ -147,6 +156,6 @@ def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any
     return replace
 
 
-def carry(scheduler_stats: Any, payload: Payload) -> None:
+def carry(scheduler_stats: "SchedulerStats", payload: Payload) -> None:
     """Attaches the plugin's counters to vLLM's `SchedulerStats`; `record` removes them before vLLM reads it."""
     scheduler_stats.kv_connector_stats = {**(scheduler_stats.kv_connector_stats or {}), _ENTRY: payload}

@@ -5,10 +5,13 @@ import functools
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vllm_spec_plugin.compat.frontend import bad_request
 from vllm_spec_plugin.compat.patching import wrap
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import SpeculativeConfig
 
 _PREDICTION, _DETAILS, _RESULTS = "prediction", "completion_tokens_details", "result_generator"
 _DATA = "data: "
@@ -32,7 +35,9 @@ class Count(Protocol):
         ...
 
 
-def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count: type[Count]) -> None:
+def patch(
+    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, count: type[Count]
+) -> None:
     """Makes vLLM tokenize requests' predicted outputs, send them to the engine, and count them in the responses' usage.
 
     Args:
@@ -74,7 +79,7 @@ def _keep_booleans() -> None:
 
 
 def _rendering(
-    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., Any]
+    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Tokenizes a request's prediction beside its prompt, in the thread of the latter: the event loop serves others."""
     from vllm.exceptions import VLLMValidationError
@@ -102,7 +107,7 @@ def _rendering(
 
 
 def _tokenizing(
-    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., None]
+    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, original: Callable[..., None]
 ) -> Callable[..., None]:
     def verify(
         self: Any, model_config: Any, speculative_config: Any, structured_outputs_config: Any, tokenizer: Any
@@ -162,7 +167,7 @@ _Begin = Callable[..., tuple[inspect.BoundArguments, _Usage | None]]
 
 def _counting(
     key: str,
-    is_served: Callable[[Any], bool],
+    is_served: "Callable[[SpeculativeConfig | None], bool]",
     count: type[Count],
     make: Callable[[_Begin, Callable[..., Any]], Callable[..., Any]],
     original: Callable[..., Any],

@@ -20,6 +20,7 @@ from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import EngineArgs
     from vllm_spec_plugin.config import PluginConfig
     from vllm_spec_plugin.proposers.section import Target
 
@@ -92,7 +93,7 @@ def _read(given: Any) -> dict[str, Any]:
     raise ConfigError(f"{KEY}: got {show(named)}; allowed: the path of a plugin.yaml")
 
 
-def _given(engine_args: Any) -> Any:
+def _given(engine_args: "EngineArgs") -> Any:
     """Returns what the arguments say about a plugin.yaml; None if nothing.
 
     In `additional_config`, which vLLM ignores, a plugin.yaml can be named for servers that must also start where vLLM
@@ -106,7 +107,7 @@ def _given(engine_args: Any) -> Any:
     return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
 
 
-def configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool = False) -> Any:
+def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_server: bool = False) -> Any:
     """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
     given = _given(engine_args)
     if given is None:
@@ -197,7 +198,7 @@ def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]],
     return called
 
 
-def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
+def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig":
     """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
     Args:
@@ -255,7 +256,7 @@ def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
             raise ConfigError(f"{config.where(proposer, show_source(source))}: {text}; allowed: greedy")
 
 
-def _target(engine_args: Any) -> "Target":
+def _target(engine_args: "EngineArgs") -> "Target":
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.section import Target
 

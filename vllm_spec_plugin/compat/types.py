@@ -1,0 +1,38 @@
+"""vLLM's classes that annotations name; imported under `TYPE_CHECKING` only, as it loads much of vLLM."""
+
+from vllm.config import ModelConfig, SpeculativeConfig, VllmConfig
+from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+from vllm.model_executor.layers.attention import Attention
+from vllm.v1.attention.backend import AttentionImpl, CommonAttentionMetadata
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
+from vllm.v1.engine.output_processor import RequestOutputCollector
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
+from vllm.v1.metrics.stats import SchedulerStats
+from vllm.v1.outputs import ModelRunnerOutput, SamplerOutput
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+from vllm.v1.worker.utils import AttentionGroup
+
+__all__ = [
+    "AsyncEngineArgs",
+    "Attention",
+    "AttentionGroup",
+    "AttentionImpl",
+    "CommonAttentionMetadata",
+    "EngineArgs",
+    "GPUModelRunner",
+    "GrammarOutput",
+    "KVCacheConfig",
+    "KVCacheSpec",
+    "ModelConfig",
+    "ModelRunnerOutput",
+    "RequestOutputCollector",
+    "SamplerOutput",
+    "SamplingMetadata",
+    "SchedulerOutput",
+    "SchedulerStats",
+    "SpecDecodeMetadata",
+    "SpeculativeConfig",
+    "VllmConfig",
+]
