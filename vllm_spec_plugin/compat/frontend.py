@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat.patching import wrap
 
 if TYPE_CHECKING:
-    from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
-
-    from vllm_spec_plugin.compat.types import RequestOutputCollector, SchedulerStats, SpeculativeConfig
+    from vllm_spec_plugin.compat.types import (
+        PrometheusStatLogger,
+        RequestOutputCollector,
+        SamplingParams,
+        SchedulerStats,
+        SpeculativeConfig,
+        StatLoggerManager,
+    )
 
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
@@ -20,7 +25,7 @@ Payload = list[dict[str, Any]]
 def patch(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[Any, SpeculativeConfig], None]",
+    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
     start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
 ) -> None:
@@ -46,7 +51,7 @@ def keep_outputs_apart() -> None:
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
     def put_behind(original: Callable[..., None]) -> Callable[..., None]:
-        def put(self: Any, output: Any) -> None:
+        def put(self: RequestOutputCollector, output: Any) -> None:
             if self.aggregate and self.output is not None and not isinstance(output, Exception):
                 self.__dict__.setdefault(_ENTRY, deque()).append(output)
             else:
@@ -55,7 +60,7 @@ def keep_outputs_apart() -> None:
         return put
 
     def then_next(original: Callable[..., Any]) -> Callable[..., Any]:
-        async def get(self: Any) -> Any:
+        async def get(self: RequestOutputCollector) -> Any:
             output = await original(self)
             _move_up(self)
             return output
@@ -63,7 +68,7 @@ def keep_outputs_apart() -> None:
         return get
 
     def then_next_now(original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_nowait(self: Any) -> Any:
+        def get_nowait(self: RequestOutputCollector) -> Any:
             output = original(self)
             _move_up(self)
             return output
@@ -100,13 +105,13 @@ def bad_request(parameter: str) -> Iterator[None]:
 def _checked(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[Any, SpeculativeConfig], None]",
+    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def validate_spec_decode(self: Any, speculative_config: Any) -> None:
+        def validate_spec_decode(self: "SamplingParams", speculative_config: "SpeculativeConfig | None") -> None:
             if not is_ours(speculative_config) or vllm_verifies(speculative_config):
                 original(self, speculative_config)
-            if is_ours(speculative_config):
+            if speculative_config is not None and is_ours(speculative_config):
                 with bad_request("vllm_xargs"):
                     check(self.extra_args, speculative_config)
 
@@ -126,7 +131,7 @@ def _starting(
     is_ours: "Callable[[SpeculativeConfig | None], bool]", start: "Callable[[SpeculativeConfig, str, str], None]"
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def log_engine_initialized(self: Any) -> None:
+        def log_engine_initialized(self: "StatLoggerManager") -> None:
             original(self)
             exporter = _prometheus_of(self)
             config = exporter.vllm_config.speculative_config
@@ -142,10 +147,13 @@ def _starting(
 def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def record(
-            self: Any, scheduler_stats: "SchedulerStats", *args: Any, engine_idx: int | None = None, **kwargs: Any
+            self: "StatLoggerManager",
+            scheduler_stats: "SchedulerStats | None",
+            *args: Any,
+            engine_idx: int | None = None,
+            **kwargs: Any,
         ) -> None:
-            carried = scheduler_stats and scheduler_stats.kv_connector_stats
-            if carried and _ENTRY in carried:
+            if scheduler_stats and _ENTRY in (carried := scheduler_stats.kv_connector_stats or {}):
                 labels = _prometheus_of(self).per_engine_labelvalues[engine_idx or 0]
                 export(carried.pop(_ENTRY), *map(str, labels))
                 scheduler_stats.kv_connector_stats = carried or None

@@ -128,8 +128,10 @@ def _kind(spec: "KVCacheSpec") -> str:
 
 def _reuses_noise(vllm_config: "VllmConfig") -> bool:
     """Whether V2's block verification draws by seed and position alone: 0.33 mixes in the step."""
-    method = getattr(vllm_config.speculative_config, "rejection_sample_method", "standard")
-    return VERSION < (0, 33) and bool(vllm_config.use_v2_model_runner) and method == "block"
+    speculative = vllm_config.speculative_config
+    if speculative is None or VERSION >= (0, 33):
+        return False
+    return vllm_config.use_v2_model_runner and speculative.rejection_sample_method == "block"
 
 
 def _server_facts(vllm_config: "VllmConfig") -> ServerFacts:

@@ -1,7 +1,7 @@
 """vLLM's model runners: changes while the plugin's runner is built, and during its bookkeeping."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from vllm_spec_plugin.compat.patching import replaced
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.compat.types import GPUModelRunner, KVCacheConfig, VllmConfig
+    from vllm_spec_plugin.compat.types import AttentionGroup, GPUModelRunner, KVCacheConfig, VllmConfig
 
 
 @contextlib.contextmanager
@@ -21,7 +21,13 @@ def all_logits_processors() -> Iterator[None]:
     from vllm.v1.sample import logits_processor
     from vllm.v1.worker import gpu_model_runner
 
-    def build(vllm_config: "VllmConfig", device: Any, is_pin_memory: bool, is_pooling: bool, custom: Any = ()) -> Any:
+    def build(
+        vllm_config: "VllmConfig",
+        device: torch.device,
+        is_pin_memory: bool,
+        is_pooling: bool,
+        custom: Sequence[object] = (),
+    ) -> logits_processor.LogitsProcessors:
         if custom:
             raise ValueError(logits_processor.STR_SPEC_DEC_REJECTS_LOGITSPROCS)
         return logits_processor.LogitsProcessors(
@@ -47,7 +53,7 @@ def without_generators(runner: "GPUModelRunner") -> Iterator[None]:
         runner.input_batch.generators = generators
 
 
-def booked_tokens(booked: Any) -> list[list[int]]:
+def booked_tokens(booked: tuple[Any, ...]) -> list[list[int]]:
     """Returns per request the tokens that vLLM's bookkeeping appended to its text."""
     token_ids: list[list[int]] = booked[3]
     return token_ids
@@ -58,7 +64,7 @@ def attention_layers(runner: "GPUModelRunner") -> set[str]:
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
 
 
-def attention_groups_of_target(runner: "GPUModelRunner", draft_layers: set[str]) -> list[list[Any]]:
+def attention_groups_of_target(runner: "GPUModelRunner", draft_layers: set[str]) -> "list[list[AttentionGroup]]":
     """Returns vLLM's attention groups per KV cache group, without trailing ones of the draft model only."""
     groups_of_target = [list(groups) for groups in runner.attn_groups]
     for groups in groups_of_target:
@@ -68,7 +74,7 @@ def attention_groups_of_target(runner: "GPUModelRunner", draft_layers: set[str])
     return groups_of_target
 
 
-def tensor_parallel_cpu_group() -> Any:
+def tensor_parallel_cpu_group() -> torch.distributed.ProcessGroup | None:
     """Returns the CPU process group of the ranks that run the same steps; None for a single rank."""
     from vllm.distributed.parallel_state import get_tp_group
 

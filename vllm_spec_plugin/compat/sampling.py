@@ -1,9 +1,10 @@
 """vLLM's sampling: the types of its sampler's contract, and the parts of its pipeline that the plugin uses."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from vllm.config import SpeculativeConfig
 from vllm.utils.torch_utils import make_tensor_with_pad
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.logits_processor import (
@@ -27,6 +28,7 @@ __all__ = [
     "SamplerOutput",
     "SamplingMetadata",
     "SpecDecodeMetadata",
+    "SpeculativeConfig",
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
@@ -154,7 +156,7 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: SamplingM
 
 
 def verify_longest(
-    sampler: Any,
+    sampler: Callable[..., SamplerOutput],
     num_tokens: int,
     max_rows: int,
     draws: bool,

@@ -20,7 +20,7 @@ from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.compat.types import EngineArgs
+    from vllm_spec_plugin.compat.types import EngineArgs, VllmConfig
     from vllm_spec_plugin.config import PluginConfig
     from vllm_spec_plugin.proposers.section import Target
 
@@ -126,7 +126,7 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
             plugin = translate(engine_args, settings)
         source = settings[KEY]["source"]
         with vllm_args.speculative_config_made_by(_naming(given, source) if plugin.is_native else None, engine_args):
-            config = create()
+            config: VllmConfig = create()
     finally:
         for name, value in before.items():
             setattr(engine_args, name, value)
@@ -141,6 +141,7 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
         # vLLM has chosen only now.
         config.scheduler_config.scheduler_cls = mode.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
+    assert config.speculative_config is not None
     frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies)
     engine = engine_of(config, from_text=mode.from_text)
     log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
@@ -171,7 +172,7 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def _mend_sampler(config: Any) -> None:
+def _mend_sampler(config: "VllmConfig") -> None:
     """Lets the workers of a CPU's V1 runner verify sampled drafts right."""
     parallel = config.parallel_config
     if vllm_args.platform() != "cpu" or config.use_v2_model_runner:

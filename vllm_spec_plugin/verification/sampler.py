@@ -37,7 +37,7 @@ class SpecRejectionSampler(torch.nn.Module):
     def __init__(
         self,
         sampler: compat.Sampler,
-        spec_config: Any = None,
+        spec_config: compat.SpeculativeConfig | None = None,
         device: torch.device | None = None,
         *,
         lenience: float = 1.0,
@@ -59,7 +59,7 @@ class SpecRejectionSampler(torch.nn.Module):
             ValueError: `spec_config` has synthetic acceptance, which does not sample.
         """
         super().__init__()
-        if getattr(spec_config, "rejection_sample_method", "standard") == "synthetic":
+        if spec_config is not None and spec_config.rejection_sample_method == "synthetic":
             raise ValueError("rejection_sample_method 'synthetic' is not supported: this sampler is exact")
         self.sampler = sampler
         self.lenience = lenience
