@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from vllm import LLM
     from vllm.v1.engine.core import EngineCore
 
+    from vllm_spec_plugin.compat.types import GPUModelRunner, SchedulerOutput
 
-def live_runner(llm: "LLM") -> Any:
+
+def live_runner(llm: "LLM") -> "GPUModelRunner | None":
     """Returns the model runner of a `vllm.LLM` in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
 
     None if its workers are processes of their own, as with tensor parallelism.
@@ -144,7 +146,9 @@ class StepWatch:
             self.steps.append({"seconds": time.perf_counter() - start, **self._seen})
         return result
 
-    def _target(self, original: Callable[..., Any], scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def _target(
+        self, original: Callable[..., Any], scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any
+    ) -> Any:
         scheduled = scheduler_output.num_scheduled_tokens
         drafts = scheduler_output.scheduled_spec_decode_tokens
         if scheduled:

@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.compat.runner import specs_of_layers
 from vllm_spec_plugin.compat.version import VERSION
 
 if TYPE_CHECKING:
@@ -50,10 +51,9 @@ def read_runner_facts(runner: "GPUModelRunner", facts: Facts, draft_layers: set[
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
     other_layers = []
     for group in groups:
-        each = getattr(group.kv_cache_spec, "kv_cache_specs", {})
-        for name in group.layer_names:
-            kinds[name in draft_layers].add(_kind(each.get(name, group.kv_cache_spec)))
-            layer = runner.compilation_config.static_forward_context[name]
+        for name, spec in specs_of_layers(group).items():
+            kinds[name in draft_layers].add(_kind(spec))
+            layer: Attention = runner.compilation_config.static_forward_context[name]
             writes = type(layer).forward is Attention.forward and hasattr(layer.impl, "do_kv_cache_update")
             if name not in draft_layers and not writes:
                 other_layers.append(name)

@@ -9,7 +9,14 @@ import torch
 from vllm_spec_plugin.compat.patching import replaced
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.compat.types import AttentionGroup, GPUModelRunner, KVCacheConfig, VllmConfig
+    from vllm_spec_plugin.compat.types import (
+        AttentionGroup,
+        GPUModelRunner,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheSpec,
+        VllmConfig,
+    )
 
 
 @contextlib.contextmanager
@@ -136,11 +143,18 @@ def kv_bytes_per_token(kv_cache_config: "KVCacheConfig", draft_layers: Collectio
     """Returns KV cache bytes per token on a rank: `target`, and `draft` for the named layers."""
     found = {"target": 0, "draft": 0}
     for group in kv_cache_config.kv_cache_groups:
-        shared = group.kv_cache_spec
-        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
-        for name in group.layer_names:
-            found["draft" if name in draft_layers else "target"] += own[name].page_size_bytes // own[name].block_size
+        for name, spec in specs_of_layers(group).items():
+            found["draft" if name in draft_layers else "target"] += spec.page_size_bytes // spec.block_size
     return found
+
+
+def specs_of_layers(group: "KVCacheGroupSpec") -> "dict[str, KVCacheSpec]":
+    """Returns the KV cache spec of each layer of a group."""
+    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+
+    shared = group.kv_cache_spec
+    own = shared.kv_cache_specs if isinstance(shared, UniformTypeKVCacheSpecs) else {}
+    return {name: own.get(name, shared) for name in group.layer_names}
 
 
 def kv_cache_bytes(runner: "GPUModelRunner") -> int:

@@ -11,7 +11,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import AttentionImpl, CommonAttentionMetadata
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.engine.output_processor import RequestOutputCollector
-from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
 from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
 from vllm.v1.metrics.stats import SchedulerStats
 from vllm.v1.outputs import ModelRunnerOutput, SamplerOutput
@@ -34,6 +34,7 @@ __all__ = [
     "GPUModelRunner",
     "GrammarOutput",
     "KVCacheConfig",
+    "KVCacheGroupSpec",
     "KVCacheSpec",
     "ModelConfig",
     "ModelRunnerOutput",
