@@ -5,7 +5,7 @@ import functools
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from vllm_spec_plugin.compat.frontend import bad_request
 from vllm_spec_plugin.compat.patching import wrap
@@ -28,6 +28,8 @@ _DATA = "data: "
 # Returns the tokens of a prediction, which is in a dictionary of its own if it is of OpenAI's API. Further arguments:
 # tokenizer, maximum tokens of a request. Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
+# Whether a server with a speculative configuration drafts from predictions.
+IsServed: TypeAlias = "Callable[[SpeculativeConfig | None], bool]"
 
 
 class Count(Protocol):
@@ -44,9 +46,7 @@ class Count(Protocol):
         ...
 
 
-def patch(
-    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, count: type[Count]
-) -> None:
+def patch(key: str, is_served: IsServed, tokenize: Tokenize, count: type[Count]) -> None:
     """Makes vLLM tokenize requests' predicted outputs, send them to the engine, and count them in the responses' usage.
 
     Args:
@@ -87,9 +87,7 @@ def _keep_booleans() -> None:
         model.model_rebuild(force=True)
 
 
-def _rendering(
-    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, original: Callable[..., Any]
-) -> Callable[..., Any]:
+def _rendering(key: str, is_served: IsServed, tokenize: Tokenize, original: Callable[..., Any]) -> Callable[..., Any]:
     """Tokenizes a request's prediction beside its prompt, in the thread of the latter: the event loop serves others."""
     from vllm.exceptions import VLLMValidationError
 
@@ -119,7 +117,7 @@ def _rendering(
 
 
 def _tokenizing(
-    key: str, is_served: "Callable[[SpeculativeConfig | None], bool]", tokenize: Tokenize, original: Callable[..., None]
+    key: str, is_served: IsServed, tokenize: Tokenize, original: Callable[..., None]
 ) -> Callable[..., None]:
     def verify(
         self: "SamplingParams",
@@ -184,7 +182,7 @@ _Begin = Callable[..., tuple[inspect.BoundArguments, _Usage | None]]
 
 def _counting(
     key: str,
-    is_served: "Callable[[SpeculativeConfig | None], bool]",
+    is_served: IsServed,
     count: type[Count],
     make: Callable[[_Begin, Callable[..., Any]], Callable[..., Any]],
     original: Callable[..., Any],

@@ -8,50 +8,16 @@ from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.model_executor.layers.attention import Attention
-from vllm.v1.attention.backend import AttentionImpl, CommonAttentionMetadata
-from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.output_processor import RequestOutputCollector
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
 from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
 from vllm.v1.metrics.stats import SchedulerStats
-from vllm.v1.outputs import ModelRunnerOutput, SamplerOutput
+from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 from vllm.v1.worker.gpu.input_batch import InputBatch as V2InputBatch
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2ModelRunner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.utils import AttentionGroup
-
-__all__ = [
-    "AsyncEngineArgs",
-    "Attention",
-    "AttentionGroup",
-    "AttentionImpl",
-    "ChatCompletionRequest",
-    "CommonAttentionMetadata",
-    "CompletionRequest",
-    "EngineArgs",
-    "GPUModelRunner",
-    "GrammarOutput",
-    "KVCacheConfig",
-    "KVCacheGroupSpec",
-    "KVCacheSpec",
-    "ModelConfig",
-    "ModelRunnerOutput",
-    "OpenAIServingChat",
-    "OpenAIServingCompletion",
-    "PrometheusStatLogger",
-    "RequestOutput",
-    "RequestOutputCollector",
-    "SamplerOutput",
-    "SamplingMetadata",
-    "SamplingParams",
-    "SchedulerOutput",
-    "SchedulerStats",
-    "SpecDecodeMetadata",
-    "SpeculativeConfig",
-    "StatLoggerManager",
-    "V2InputBatch",
-    "V2ModelRunner",
-    "VllmConfig",
-]
