@@ -5,7 +5,6 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
-from vllm_spec_plugin.compat.runner import specs_of_layers
 from vllm_spec_plugin.compat.version import VERSION
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def read_runner_facts(runner: "GPUModelRunner", facts: Facts, draft_layers: set[
         draft_layers: names of the draft model's attention layers.
     """
     from vllm.model_executor.layers.attention import Attention
+
+    from vllm_spec_plugin.compat.runner import specs_of_layers
 
     groups = runner.kv_cache_config.kv_cache_groups
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
