@@ -5,7 +5,7 @@ results are not sent.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.turns import Turns
@@ -71,7 +71,7 @@ class DraftResult(NamedTuple):
 NO_PLAN, NO_RESULT, NO_DRAFTS = StepPlan(), StepResult(), DraftResult()
 
 
-def send(output: Any, message: StepPlan | StepResult | DraftResult) -> None:
+def send(output: object, message: StepPlan | StepResult | DraftResult) -> None:
     """Attaches a message to one of vLLM's.
 
     Args:
@@ -82,19 +82,19 @@ def send(output: Any, message: StepPlan | StepResult | DraftResult) -> None:
     setattr(output, _ATTRIBUTE, message)
 
 
-def plan_of(scheduler_output: Any) -> StepPlan:
+def plan_of(scheduler_output: object) -> StepPlan:
     """Returns the plan that came with vLLM's `SchedulerOutput`; an empty one if there is none."""
     plan: StepPlan = getattr(scheduler_output, _ATTRIBUTE, NO_PLAN)
     return plan
 
 
-def result_of(model_runner_output: Any) -> StepResult:
+def result_of(model_runner_output: object) -> StepResult:
     """Returns the result that came with vLLM's `ModelRunnerOutput`; an empty one if there is none."""
     result: StepResult = getattr(model_runner_output, _ATTRIBUTE, NO_RESULT)
     return result
 
 
-def drafts_of(draft_token_ids: Any) -> DraftResult:
+def drafts_of(draft_token_ids: object) -> DraftResult:
     """Returns what came with vLLM's `DraftTokenIds`; an empty message if there is none."""
     drafts: DraftResult = getattr(draft_token_ids, _ATTRIBUTE, NO_DRAFTS)
     return drafts

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,12 +23,17 @@ from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, Phase
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult
 from vllm_spec_tools.engine_child import answer_questions
 
+if TYPE_CHECKING:
+    from vllm import LLM, SamplingParams
+
+    from vllm_spec_tools.inspection import StepWatch
+
 _WAKING_STEPS = 6
 # Labels over which values are added up.
 _SUMMED = ("method", "model_name", "engine")
 
 
-def _metrics(llm: Any) -> dict[str, float]:
+def _metrics(llm: "LLM") -> dict[str, float]:
     from prometheus_client import REGISTRY
 
     values = {m.name: float(m.value) for m in llm.get_metrics() if hasattr(m, "value")}
@@ -42,7 +47,7 @@ def _metrics(llm: Any) -> dict[str, float]:
     return values
 
 
-def _sampling_params(params: dict[str, Any]) -> Any:
+def _sampling_params(params: dict[str, Any]) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -90,7 +95,7 @@ def _prompt(request: CertifyRequest) -> Any:
     return {"prompt_token_ids": list(request.prompt)}
 
 
-def _generate(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
+def _generate(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     if not job.requests:
         return [], []
     params = [_sampling_params(request.params) for request in job.requests]
@@ -105,7 +110,7 @@ def _generate(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     return outputs, answers
 
 
-def _generate_by_step(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
+def _generate_by_step(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     from vllm.sampling_params import RequestOutputKind
 
     outputs, answers = {}, {}
@@ -114,6 +119,7 @@ def _generate_by_step(llm: Any, job: Job) -> tuple[list[list[JobOutput]], list[A
         outputs[str(number)] = [JobOutput([], "", "length", None, None) for _ in range(params.n)]
         llm.llm_engine.add_request(str(number), _prompt(request), params)
     while llm.llm_engine.has_unfinished_requests():
+        answer: Any
         for answer in llm.llm_engine.step():
             answers[answer.request_id] = answer
             for part in answer.outputs:
@@ -149,7 +155,7 @@ class Session:
             ReasoningParserManager.import_reasoning_parser(plugin)
         self._llm = LLM(**({"disable_log_stats": False} | arguments))
         # Put in by the first job that asks for its steps: on some devices it costs time.
-        self._watch: Any = None
+        self._watch: StepWatch | None = None
 
     def facts(self) -> dict[str, Any]:
         """What vLLM chose by itself, the device, the tokenizer, and what a token takes in the KV cache of a rank."""
@@ -224,7 +230,9 @@ class Session:
             answers.append(PhaseAnswer(progress, drafts, tokens, accepted, by_position))
         cpu_seconds = time.process_time() - cpu_start
         return LoadAnswer(
-            cpu_seconds, answers, [EngineStep(**seen) for seen in self._watch.steps] if job.record_steps else []
+            cpu_seconds,
+            answers,
+            [EngineStep(**seen) for seen in self._watch.steps] if self._watch and job.record_steps else [],
         )
 
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
@@ -236,7 +244,7 @@ class Session:
         return found
 
 
-def _reasoning_parser(llm: Any) -> Any:
+def _reasoning_parser(llm: "LLM") -> Any:
     config = llm.llm_engine.vllm_config
     name = config.structured_outputs_config.reasoning_parser
     # Some models name one themselves; without a tokenizer there is no text to look for its end in.

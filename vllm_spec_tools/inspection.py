@@ -4,7 +4,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm import SamplingParams
@@ -12,34 +12,50 @@ from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
 
+if TYPE_CHECKING:
+    from vllm import LLM
+    from vllm.v1.engine.core import EngineCore
 
-def live_runner(llm: Any) -> Any:
+    from vllm_spec_plugin.compat.types import GPUModelRunner, SchedulerOutput
+
+
+def live_runner(llm: "LLM") -> "GPUModelRunner | None":
     """Returns the model runner of a `vllm.LLM` in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
 
     None if its workers are processes of their own, as with tensor parallelism.
     """
-    driver = getattr(_executor(llm), "driver_worker", None)
+    driver = getattr(_core(llm).model_executor, "driver_worker", None)
     return None if driver is None else driver.worker.model_runner
 
 
-def _executor(llm: Any) -> Any:
-    return llm.llm_engine.engine_core.engine_core.model_executor
+def _core(llm: "LLM") -> "EngineCore":
+    from vllm.v1.engine.core_client import InprocClient
+
+    client = llm.llm_engine.engine_core
+    assert isinstance(client, InprocClient), "the engine is in another process"
+    return client.engine_core
 
 
-def speculation_counts(llm: Any) -> list[int]:
+def speculation_counts(llm: "LLM") -> list[int]:
     """Returns drafts, draft tokens and accepted tokens since the engine started, then accepted tokens by position.
 
     Needs `disable_log_stats=False`.
     """
-    metrics = {metric.name.removeprefix("vllm:spec_decode_num_"): metric for metric in llm.get_metrics()}
+    metrics: dict[str, Any] = {
+        metric.name.removeprefix("vllm:spec_decode_num_"): metric for metric in llm.get_metrics()
+    }
     names = ("drafts", "draft_tokens", "accepted_tokens")
     by_position = getattr(metrics.get("accepted_tokens_per_pos"), "values", ())
     return [*(int(metrics[name].value) if name in metrics else 0 for name in names), *by_position]
 
 
-def kv_bytes_of_token(llm: Any) -> int:
+def kv_bytes_of_token(llm: "LLM") -> int:
     """Returns the bytes that a token takes in the KV cache of a rank, a draft model's included."""
-    return sum(kv_bytes_per_token(llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config).values())
+    from vllm_spec_plugin.compat.scheduler import Scheduler
+
+    scheduler = _core(llm).scheduler
+    assert isinstance(scheduler, Scheduler)
+    return sum(kv_bytes_per_token(scheduler.kv_cache_config).values())
 
 
 class SteppedEngine:
@@ -47,7 +63,7 @@ class SteppedEngine:
 
     def __init__(
         self,
-        llm: Any,
+        llm: "LLM",
         prompts: Iterable[str],
         options: Callable[[str], dict[str, Any] | None],
     ) -> None:
@@ -77,7 +93,7 @@ class SteppedEngine:
 
     def step(self) -> list[tuple[str, list[int], bool]]:
         """Runs a step; returns each updated request's id, new tokens, and whether it has ended."""
-        outputs = self._engine.step()
+        outputs: list[Any] = self._engine.step()
         return [(output.request_id, list(output.outputs[0].token_ids), output.finished) for output in outputs]
 
     def abort(self, names: Iterable[str]) -> None:
@@ -97,7 +113,7 @@ class StepWatch:
         steps: steps since the last `clear`, each with the attributes of `bench.records.Step`.
     """
 
-    def __init__(self, llm: Any) -> None:
+    def __init__(self, llm: "LLM") -> None:
         """Records every step of `llm` from now on."""
         self.steps: list[dict[str, Any]] = []
         self._seen: dict[str, Any] = {}
@@ -105,7 +121,7 @@ class StepWatch:
         self._waits = runner is not None and runner.device.type != "cpu"
         _replace(llm.llm_engine, "step", self._whole)
         if runner is None:
-            executor = _executor(llm)
+            executor = _core(llm).model_executor
             _replace(executor, "execute_model", self._target)
             _replace(executor, "take_draft_token_ids", self._proposer)
             _replace(executor, "take_draft_token_ids", self._drafting)
@@ -130,7 +146,9 @@ class StepWatch:
             self.steps.append({"seconds": time.perf_counter() - start, **self._seen})
         return result
 
-    def _target(self, original: Callable[..., Any], scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def _target(
+        self, original: Callable[..., Any], scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any
+    ) -> Any:
         scheduled = scheduler_output.num_scheduled_tokens
         drafts = scheduler_output.scheduled_spec_decode_tokens
         if scheduled:

@@ -1,18 +1,22 @@
 """Creates vLLM's configuration of a server without starting it."""
 
+import argparse
 import logging
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import EngineChoice, engine_of
 from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import AsyncEngineArgs, ModelConfig
 
 _TIMEOUT_S = 5.0
 
@@ -38,7 +42,7 @@ def use_cache_if_offline() -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def parse_options(model: str, options: Sequence[str]) -> Any:
+def parse_options(model: str, options: Sequence[str]) -> argparse.Namespace:
     """Parses options of `vllm serve`.
 
     Raises:
@@ -56,7 +60,7 @@ def parse_options(model: str, options: Sequence[str]) -> Any:
     return arguments
 
 
-def read_model(arguments: Any) -> Any:
+def read_model(arguments: argparse.Namespace) -> "ModelConfig":
     """Creates vLLM's `ModelConfig` of the target.
 
     Raises:
@@ -76,7 +80,7 @@ def read_model(arguments: Any) -> Any:
         raise ConfigError(f"{shown}: {reason}") from None
 
 
-def check_cores(arguments: Any) -> None:
+def check_cores(arguments: argparse.Namespace) -> None:
     """Checks that vLLM's CPU backend finds a core for each rank.
 
     Raises:
@@ -93,7 +97,7 @@ def check_cores(arguments: Any) -> None:
         )
 
 
-def check_server(arguments: Any, settings: dict[str, Any]) -> EngineChoice:
+def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> EngineChoice:
     """Runs the checks that a server runs before it starts a process or reads weights; returns what would serve.
 
     Raises:
@@ -111,7 +115,7 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> EngineChoice:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
 
 
-def refused_features(arguments: Any) -> dict[str, list[str]]:
+def refused_features(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Returns what the start-up gate refuses for a server, without a configuration file: messages by feature.
 
     Properties of a draft model are not among them, nor those that only loaded layers show.
@@ -131,6 +135,6 @@ def refused_features(arguments: Any) -> dict[str, list[str]]:
     return {feature: list(map(str, refusals(frozenset({feature}), facts))) for feature in Feature}
 
 
-def _engine_args(arguments: Any) -> Any:
+def _engine_args(arguments: argparse.Namespace) -> "AsyncEngineArgs":
     register()
     return vllm_args.engine_args_of(arguments)

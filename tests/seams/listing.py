@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tests.seams.known import BY_HAND, CONVENTIONS, FEATURES, ONLY
+from tests.seams.known import BY_HAND, FEATURES, ONLY
 from tests.seams.pins import Pin, pin
 from tests.seams.sources import Sources
 from tests.seams.uses import Uses, modules_in
@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PLUGIN, TOOLS = "vllm_spec_plugin", "vllm_spec_tools"
 LIST = ROOT / PLUGIN / "compat" / "seams.json"
 PACKAGE = "vllm"
+# Imports classes for annotations alone.
+ANNOTATIONS = f"{PLUGIN}.compat.types"
 
 
 @dataclass
@@ -72,10 +74,10 @@ class Listing:
 
 def find_uses(sources: Sources, version: str) -> dict[str, set[str]]:
     """Per name of vLLM that the plugin uses, its modules that do; `sources` reads the plugin and that version."""
-    holders = [*(f"{PLUGIN}.{prefix}" for own in FEATURES.values() for prefix in own), TOOLS]
-    uses = Uses(sources, PACKAGE, CONVENTIONS, holders)
+    uses = Uses(sources, PACKAGE)
     for module in [*modules_in(ROOT, PLUGIN), *modules_in(ROOT, TOOLS)]:
-        uses.scan(module)
+        if module != ANNOTATIONS:
+            uses.scan(module)
     found = {key: {module.removeprefix(f"{PLUGIN}.") for module in own} for key, own in uses.found.items()}
     for module, keys in BY_HAND.items():
         for key in keys:

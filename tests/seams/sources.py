@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeAlias
 
@@ -191,24 +192,42 @@ def _bound(statement: ast.stmt) -> list[str]:
         return [alias.asname or alias.name.split(".")[0] for alias in statement.names]
     if isinstance(statement, ast.ImportFrom):
         return [alias.asname or alias.name for alias in statement.names]
-    return [target.id for target in targets(statement) if isinstance(target, ast.Name)]
+    return [target.id for target, _ in bindings(statement) if isinstance(target, ast.Name)]
 
 
 def _set_on_self(node: ast.AST) -> list[str]:
     return [
         target.attr
-        for target in targets(node)
+        for target, _ in bindings(node)
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
     ]
 
 
-def targets(node: ast.AST) -> list[ast.expr]:
-    """What an assignment assigns to; empty for other statements."""
+def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """What an assignment assigns to, with the values where the statement shows them; nothing for other statements."""
     if isinstance(node, ast.AnnAssign):
-        return [node.target]
-    if not isinstance(node, ast.Assign):
-        return []
-    flat: list[ast.expr] = []
-    for target in node.targets:
-        flat += target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return flat
+        yield node.target, node.value
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from unpacked(target, node.value)
+
+
+def unpacked(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Single targets of an assignment, or of a loop over `value`, with what they get; None where that is not shown."""
+    if not isinstance(target, ast.Tuple | ast.List):
+        yield target, value
+        return
+    parts: list[ast.expr | None]
+    match value:
+        case ast.Tuple(elts=elements) | ast.Call(func=ast.Name(id="zip"), args=elements):
+            parts = [*elements]
+        case (
+            ast.Call(func=ast.Name(id="enumerate"), args=[each, *_])
+            | ast.Call(func=ast.Attribute(value=each, attr="items"))
+        ):
+            parts = [None, each]
+        case _:
+            # A container counts as one of its items.
+            parts = [value] * len(target.elts)
+    for part, own in zip_longest(target.elts, parts[: len(target.elts)]):
+        yield from unpacked(part, own)

@@ -1,11 +1,11 @@
 """Tells the class of an expression from annotations and constructors, where these say it."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.seams.sources import FUNCTION, Found, Function, Sources
+from tests.seams.sources import FUNCTION, Found, Function, Sources, bindings, unpacked
 
 
 @dataclass(frozen=True)
@@ -23,23 +23,18 @@ class Itself:
 
 
 Type: TypeAlias = Instance | Itself | None
-# By the name of a variable: the classes that it may be of, as "module:Class".
-Conventions: TypeAlias = Mapping[str, Sequence[str]]
+# Methods of containers, and functions, that give items of what they are called with: a container counts as one of them.
+_OF_CONTAINERS = ("copy", "get", "pop", "values")
+_KEEPING_ITEMS = ("iter", "list", "next", "reversed", "set", "sorted", "tuple")
 
 
 class Types:
     """Infers types of expressions; remembers types of members."""
 
-    def __init__(self, sources: Sources, conventions: Conventions) -> None:
-        """Takes sources, and what variables of the plugin are called that vLLM's objects are held in."""
+    def __init__(self, sources: Sources) -> None:
+        """Takes sources."""
         self.sources = sources
-        self._conventions = conventions
         self._known: dict[str, Type] = {}
-
-    def by_name(self, variable: str) -> list[Found]:
-        """The classes that a variable of that name may be of by convention."""
-        names = [key.split(":") for key in self._conventions.get(variable, ())]
-        return [found for module, name in names if (found := self.sources.find(module, name)) is not None]
 
     def annotated(self, module: str, node: ast.expr | None) -> Type:
         """What an annotation in a module stands for."""
@@ -57,14 +52,24 @@ class Types:
             return next((type_ for type_ in types if type_ is not None), None)
         if isinstance(node, ast.Name | ast.Attribute):
             found = self.sources.find(module, ast.unparse(node))
-            return Instance(found) if found is not None and found.class_node is not None else None
+            if found is not None and found.class_node is not None:
+                return Instance(found)
+            match found:
+                case Found(nodes=[ast.Assign(value=ast.Name() as aliased), *_]):
+                    return self.annotated(found.module, aliased)
         return None
 
+    def named(self, found: Found | None) -> Type:
+        """The type of what has a name in a module."""
+        if found is None:
+            return None
+        annotations = [node.annotation for node in found.nodes if isinstance(node, ast.AnnAssign)]
+        return self.annotated(found.module, annotations[0]) if annotations else Itself(found)
+
     def parameters(self, module: str, function: Function) -> dict[str, Type]:
-        """Types of a function's parameters, as annotated; those without a type are left out."""
+        """Types of a function's parameters, as annotated."""
         every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        types = {arg.arg: self.annotated(module, arg.annotation) for arg in every}
-        return {name: type_ for name, type_ in types.items() if type_ is not None}
+        return {arg.arg: self.annotated(module, arg.annotation) for arg in every}
 
     def of(self, module: str, node: ast.expr, names: Mapping[str, Type]) -> Type:
         """Infers the type of an expression.
@@ -78,10 +83,20 @@ class Types:
             case ast.Name(id=name):
                 if name in names:
                     return names[name]
-                if (found := self.sources.find(module, name)) is not None and (found.class_node or not found.name):
-                    return Itself(found)
-                classes = self.by_name(name)
-                return Instance(classes[0]) if classes else None
+                return self.named(self.sources.find(module, name))
+            case ast.BoolOp(values=[first, other]) | ast.IfExp(body=first, orelse=other):
+                return self.of(module, first, names) or self.of(module, other, names)
+            case ast.NamedExpr(value=value) | ast.Await(value=value):
+                return self.of(module, value, names)
+            case (
+                ast.ListComp(elt=each, generators=loops)
+                | ast.SetComp(elt=each, generators=loops)
+                | ast.GeneratorExp(elt=each, generators=loops)
+                | ast.DictComp(value=each, generators=loops)
+            ):
+                for loop in loops:
+                    names = {**names, **self.bound(module, loop.target, loop.iter, names)}
+                return self.of(module, each, names)
             case ast.Attribute(value=value, attr=attribute):
                 return self.member(self.of(module, value, names), attribute)
             case ast.Subscript(value=value):
@@ -91,13 +106,30 @@ class Types:
             case ast.Call(func=ast.Name(id="super")):
                 return names.get("super()")
             case ast.Call(func=ast.Attribute(value=value, attr=method)):
-                return self._result(self._callee(self.of(module, value, names), method))
+                owner = self.of(module, value, names)
+                found = self._callee(owner, method)
+                return owner if found is None and method in _OF_CONTAINERS else self._result(found)
+            case ast.Call(func=ast.Name(id="type"), args=[value]):
+                owner = self.of(module, value, names)
+                return Itself(owner.of) if isinstance(owner, Instance) else None
+            case ast.Call(func=ast.Name(id=function), args=[value, *_]) if function in _KEEPING_ITEMS:
+                return self.of(module, value, names)
             case ast.Call(func=func):
-                callee = self.of(module, func, names)
-                if isinstance(callee, Itself):
-                    return self._result(callee.found)
+                type_ = self.of(module, func, names)
+                if isinstance(type_, Itself):
+                    return self._result(type_.found)
                 return self._result(self.sources.find(module, func.id)) if isinstance(func, ast.Name) else None
         return None
+
+    def bound(
+        self, module: str, target: ast.expr, value: ast.expr | None, names: Mapping[str, Type]
+    ) -> dict[str, Type]:
+        """Types of the names that an assignment, or a loop over `value`, binds."""
+        return {
+            name.id: None if each is None else self.of(module, each, names)
+            for name, each in unpacked(target, value)
+            if isinstance(name, ast.Name)
+        }
 
     def _callee(self, owner: Type, method: str) -> Found | None:
         if isinstance(owner, Instance) or (isinstance(owner, Itself) and owner.found.class_node is not None):
@@ -138,11 +170,12 @@ class Types:
                 type_ = self.annotated(found.module, node.returns)
             elif isinstance(node, ast.AnnAssign):
                 type_ = self.annotated(found.module, node.annotation)
-            if type_ is None and isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
-                names: dict[str, Type] = {"self": Instance(owner)}
-                if scope is not None:
-                    names |= self.parameters(found.module, scope)
-                type_ = self.of(found.module, node.value, names)
+            if type_ is None and isinstance(node, ast.AnnAssign | ast.Assign):
+                names = {} if scope is None else self.parameters(found.module, scope)
+                names["self"] = Instance(owner)
+                member = found.name.rpartition(".")[2]
+                values = [value for name, value in bindings(node) if ast.unparse(name) in (member, f"self.{member}")]
+                type_ = next((self.of(found.module, value, names) for value in values if value is not None), None)
             if type_ is not None:
                 return type_
         return None

@@ -1,12 +1,10 @@
 """Finds what a package uses of vLLM's names: imports, overridden methods, and members of vLLM's objects."""
 
 import ast
-from collections.abc import Iterable
-from itertools import zip_longest
 from pathlib import Path
 
-from tests.seams.sources import Found, Function, Sources, targets
-from tests.seams.types import Conventions, Instance, Itself, Type, Types
+from tests.seams.sources import Found, Function, Sources
+from tests.seams.types import Instance, Itself, Type, Types
 
 # Builtins and helpers that are given an object and the name of one of its members.
 _BY_STRING = ("getattr", "hasattr", "setattr")
@@ -28,24 +26,15 @@ class Uses(ast.NodeVisitor):
         found: per name, "module:Class.method", the modules that use it.
     """
 
-    def __init__(self, sources: Sources, package: str, conventions: Conventions, held_in: Iterable[str]) -> None:
-        """Takes what to look for.
-
-        Args:
-            sources: reads both packages.
-            package: the one whose names are looked for.
-            conventions: see `Types`.
-            held_in: prefixes of the modules that `conventions` are for.
-        """
+    def __init__(self, sources: Sources, package: str) -> None:
+        """Takes what reads both packages, and the one whose names are looked for."""
         self.sources, self.package = sources, package
         self.found: dict[str, set[str]] = {}
-        self._held_in = tuple(held_in)
-        self._with_conventions, self._elsewhere = Types(sources, conventions), Types(sources, {})
+        self._types = Types(sources)
 
     def scan(self, module: str) -> None:
         """Adds what a module uses."""
         self._module = module
-        self._types = self._with_conventions if module.startswith(self._held_in) else self._elsewhere
         self._names: dict[str, Type] = {}
         self._self: Found | None = None
         if (parsed := self.sources.parsed(module)) is not None:
@@ -72,8 +61,7 @@ class Uses(ast.NodeVisitor):
         source = self.sources.absolute(self._module, node)
         for alias in node.names:
             found = self.sources.find(source, alias.name)
-            if found is not None:
-                self._names[alias.asname or alias.name] = Itself(found)
+            self._names[alias.asname or alias.name] = self._types.named(found)
             is_module = found is not None and not found.name
             if source.startswith(f"{self.package}.") and not is_module:
                 self._add(Found(source, alias.name), self._module)
@@ -92,17 +80,9 @@ class Uses(ast.NodeVisitor):
 
     def _visit_function(self, node: Function) -> None:
         outer, self._names = self._names, dict(self._names)
-        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        types = self._types.parameters(self._module, node)
-        for arg in every:
-            unknown = arg.annotation is None or ast.unparse(arg.annotation) in ("Any", "Any | None")
-            if arg.arg in types:
-                self._names[arg.arg] = types[arg.arg]
-            elif unknown:
-                self._names.pop(arg.arg, None)
-            else:
-                self._names[arg.arg] = None
-        if self._self is not None and every and every[0].arg == "self":
+        parameters = self._types.parameters(self._module, node)
+        self._names |= parameters
+        if self._self is not None and "self" in parameters:
             self._names["self"] = self._names["super()"] = Instance(self._self)
         self.generic_visit(node)
         self._names = outer
@@ -114,8 +94,22 @@ class Uses(ast.NodeVisitor):
         self.visit(node.value)
         for target in node.targets:
             self._bind(target, node.value)
-        for target in targets(node):
             self.visit(target)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Binds a local variable to what its annotation says."""
+        self.generic_visit(node)
+        self._bind(node.target, node.value)
+        name = ast.unparse(node.target)
+        if (type_ := self._types.annotated(self._module, node.annotation)) is not None:
+            self._names[name] = type_
+        else:
+            self._narrow(name, node.annotation)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        """Binds a local variable."""
+        self.generic_visit(node)
+        self._bind(node.target, node.value)
 
     def visit_For(self, node: ast.For) -> None:
         """Binds the variable of a loop."""
@@ -130,14 +124,18 @@ class Uses(ast.NodeVisitor):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
-        if isinstance(target, ast.Tuple):
-            values = value.elts if isinstance(value, ast.Tuple) else ()
-            for part, each in zip_longest(target.elts, values[: len(target.elts)]):
-                self._bind(part, each)
-        elif isinstance(target, ast.Name):
-            self._names.pop(target.id, None)
-            if value is not None and (type_ := self._type(value)) is not None:
-                self._names[target.id] = type_
+        self._names |= self._types.bound(self._module, target, value, self._names)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """Notes the class of a variable that is compared with one; it counts from there on."""
+        match node:
+            case ast.Compare(left=ast.Call(func=ast.Name(id="type"), args=[ast.Name(id=name)]), comparators=[of]):
+                self._narrow(name, of)
+        self.generic_visit(node)
+
+    def _narrow(self, name: str, of: ast.expr) -> None:
+        if isinstance(found := self._type(of), Itself):
+            self._names[name] = Instance(found.found)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Notes a member of one of vLLM's objects, classes or modules."""
@@ -151,6 +149,8 @@ class Uses(ast.NodeVisitor):
                 name in _BY_STRING + _REPLACING
             ):
                 self._member(owner, member, is_replaced=name in _REPLACING)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), of]):
+                self._narrow(name, of)
         callee = self._type(node.func)
         if isinstance(callee, Itself) and callee.found.class_node is not None:
             self._add(Found(callee.found.module, f"{callee.found.name}.__init__"), self._module)
@@ -161,15 +161,6 @@ class Uses(ast.NodeVisitor):
         if isinstance(type_, Itself) and not type_.found.name:
             self._add(Found(type_.found.module, name), self._module)
             return
-        classes = [type_.of] if isinstance(type_, Instance) else [type_.found] if isinstance(type_, Itself) else []
-        is_theirs = not classes or classes[0].module.split(".")[0] == self.package
-        # An annotation that is none of theirs is known to be that.
-        if isinstance(owner, ast.Name) and is_theirs and self._names.get(owner.id, True) is not None:
-            classes += self._types.by_name(owner.id)
-        elif isinstance(owner, ast.Attribute) and is_theirs:
-            classes += self._types.by_name(owner.attr.lstrip("_"))
-        for each in classes:
-            if every := sources.definitions(each, name):
-                for found in every:
-                    self._add(found, self._module, is_replaced=is_replaced)
-                return
+        owner_class = type_.of if isinstance(type_, Instance) else type_.found if type_ is not None else None
+        for found in sources.definitions(owner_class, name) if owner_class is not None else ():
+            self._add(found, self._module, is_replaced=is_replaced)

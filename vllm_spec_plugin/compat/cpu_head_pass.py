@@ -1,11 +1,14 @@
 """Compiles an EAGLE-3 head's pass for vLLM's CPU backend, from tokens and hidden states to logits."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vllm_spec_plugin.compat.cpu_pass import CPUPass, Forward, example
 from vllm_spec_plugin.compat.eagle3 import attention_of
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import Attention, VllmConfig
 
 # Some result that the graph must compute.
 _ONE_ROW = torch.zeros(1, dtype=torch.int64)
@@ -14,7 +17,7 @@ _ONE_ROW = torch.zeros(1, dtype=torch.int64)
 class CPUHeadPass(CPUPass):
     """Runs a head as compiled graphs: from the target's hidden states, from its own, and up to its attention."""
 
-    def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
+    def __init__(self, vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> None:
         """See `CPUPass`."""
         super().__init__(vllm_config, model, layers)
         self._run_first: Forward = self._first

@@ -7,15 +7,18 @@ times in a pass. Here the graph goes from tokens to logits, and attention is one
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.compile_fx import compile_fx
 from vllm import envs
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl, CPUAttentionMetadataBuilder
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.compat.draft_pass import DraftPass
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import Attention, VllmConfig
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -44,8 +47,9 @@ class _Pass:
 class _Layer:
     """The properties of an attention layer that vLLM's kernels need."""
 
-    def __init__(self, layer: Any, current: _Pass) -> None:
+    def __init__(self, layer: "Attention", current: _Pass) -> None:
         impl = layer.impl
+        assert isinstance(impl, CPUAttentionBackendImpl)
         self._layer, self._current = layer, current
         self._scales = (layer._k_scale_float, layer._v_scale_float, impl.kv_cache_dtype)
         self._scale, self._slopes, self._window = impl.scale, impl.alibi_slopes, impl.sliding_window
@@ -53,7 +57,7 @@ class _Layer:
         self._heads = (layer.num_heads, layer.num_kv_heads, layer.head_size)
         self._number = len(_layers)
         _layers.append(self)
-        layer.forward = self.forward
+        layer.forward = self.forward  # type: ignore[method-assign] # called in its place
 
     def bind(self, group: int, table: int) -> None:
         """Sets the layer's part of the KV cache, and its indices in a pass's schedules and block tables."""
@@ -146,7 +150,7 @@ class CPUPass(DraftPass):
 
     how = "uncompiled"
 
-    def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
+    def __init__(self, vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> None:
         """See `DraftPass`. Afterwards the model cannot run in vLLM's way."""
         super().__init__(vllm_config, model, layers)
         self._current = _Pass()
@@ -159,7 +163,7 @@ class CPUPass(DraftPass):
         self._is_warm = False
 
     @staticmethod
-    def suits(vllm_config: Any, model: Any, layers: dict[str, Any]) -> bool:
+    def suits(vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> bool:
         """Whether the model suits: only plain decoder attention uses vLLM's forward context."""
         modules = {id(module) for module in model.modules()}
         stateful = vllm_config.compilation_config.static_forward_context
@@ -185,6 +189,7 @@ class CPUPass(DraftPass):
         self._schedule_arguments = []
         for index, (group, table) in enumerate(zip(attention.groups, attention.tables, strict=True)):
             builder = group.get_metadata_builder()
+            assert isinstance(builder, CPUAttentionMetadataBuilder)
             self._dtype = builder.dtype
             before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
             after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
@@ -292,7 +297,7 @@ def _same(one: Any, other: Any) -> bool:
     return one == other if isinstance(one, int) and isinstance(other, int) else one is other
 
 
-def _is_plain(layer: Any) -> bool:
+def _is_plain(layer: "Attention") -> bool:
     impl = layer.impl
     return (
         type(impl) is CPUAttentionBackendImpl

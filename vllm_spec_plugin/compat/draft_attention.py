@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import AttentionGroup, GPUModelRunner, VllmConfig
 
 # Fields of vLLM's cache config, set when the KV cache is laid out; the draft has a config of its own.
 _SET_LATE = ("block_size", "num_gpu_blocks", "kv_cache_layout")
@@ -50,11 +53,11 @@ class DraftAttention:
     kv_cache_groups: tuple[int, ...]
     block_sizes: tuple[int, ...]
     num_blocks: int
-    groups: list[Any]
+    groups: "list[AttentionGroup]"
     tables: list[int]
 
     @classmethod
-    def of(cls, runner: Any, vllm_config: Any, layer_names: set[str]) -> "DraftAttention":
+    def of(cls, runner: "GPUModelRunner", vllm_config: "VllmConfig", layer_names: set[str]) -> "DraftAttention":
         """Finds the layers in the runner's KV cache, after vLLM has laid it out.
 
         Raises:

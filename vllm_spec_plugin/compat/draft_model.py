@@ -1,15 +1,19 @@
 """Configures and loads a draft model next to the target."""
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.draft_pass import DraftPass
+    from vllm_spec_plugin.compat.types import Attention, ModelConfig, VllmConfig
 
 _WRITTEN = ("cache_config", "parallel_config", "scheduler_config", "structured_outputs_config")
 
 
 def draft_model_config(
-    target: Any,
+    target: "ModelConfig",
     *,
     model: str,
     dtype: str | None,
@@ -18,7 +22,7 @@ def draft_model_config(
     code_revision: str | None = None,
     max_model_len: int | None = None,
     architecture: str | None = None,
-) -> Any:
+) -> "ModelConfig":
     """Creates vLLM's `ModelConfig` of a draft model.
 
     Args:
@@ -60,7 +64,7 @@ def draft_model_config(
     return draft
 
 
-def draft_vllm_config(vllm_config: Any, draft: Any, **changes: Any) -> Any:
+def draft_vllm_config(vllm_config: "VllmConfig", draft: "ModelConfig", **changes: Any) -> "VllmConfig":
     """Creates a `VllmConfig` like the target's for a draft model; does not modify the target's.
 
     Args:
@@ -78,7 +82,7 @@ def draft_vllm_config(vllm_config: Any, draft: Any, **changes: Any) -> Any:
     return replace(vllm_config, attention_config=attention, **own, **changes)
 
 
-def _window_of_all_layers(model_config: Any) -> int | None:
+def _window_of_all_layers(model_config: "ModelConfig") -> int | None:
     """Returns the default sliding window of the model's layers, as vLLM's `EngineArgs` finds it."""
     layer_types = getattr(model_config.hf_text_config, "layer_types", None)
     if layer_types is None or all(kind == "sliding_attention" for kind in layer_types):
@@ -87,7 +91,9 @@ def _window_of_all_layers(model_config: Any) -> int | None:
     return None
 
 
-def load_draft_model(vllm_config: Any, model_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
+def load_draft_model(
+    vllm_config: "VllmConfig", model_config: "ModelConfig"
+) -> tuple[torch.nn.Module, dict[str, "Attention"]]:
     """Loads a draft model through vLLM's loader.
 
     Args:
@@ -125,7 +131,7 @@ def load_draft_model(vllm_config: Any, model_config: Any) -> tuple[torch.nn.Modu
     return model, mine
 
 
-def reload_weights(vllm_config: Any, model_config: Any, model: torch.nn.Module) -> None:
+def reload_weights(vllm_config: "VllmConfig", model_config: "ModelConfig", model: torch.nn.Module) -> None:
     """Loads a drafter's weights again, into the memory that they have.
 
     Args:
@@ -157,7 +163,7 @@ def _init_expert_group() -> None:
         )
 
 
-def keep_all_tokens(layer: Any) -> None:
+def keep_all_tokens(layer: "Attention") -> None:
     """Makes vLLM keep a sliding-window layer's keys and values of all tokens; the window still limits attention.
 
     Otherwise blocks outside the window would be recomputed whenever the draft model lags behind the text.
@@ -167,7 +173,7 @@ def keep_all_tokens(layer: Any) -> None:
         layer.sliding_window = None
 
 
-def layer_obstacle(layer: Any, vllm_config: Any) -> str:
+def layer_obstacle(layer: "Attention", vllm_config: "VllmConfig") -> str:
     """Returns why a draft model may not have this layer; empty if it may."""
     from vllm.v1.kv_cache_interface import FullAttentionSpec
 
@@ -182,7 +188,7 @@ def layer_obstacle(layer: Any, vllm_config: Any) -> str:
     return ""
 
 
-def draft_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:
+def draft_pass(vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> "DraftPass":
     """Creates the fastest `DraftPass` that suits a model of `load_draft_model`."""
     from vllm.platforms import current_platform
 

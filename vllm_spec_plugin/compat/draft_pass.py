@@ -4,11 +4,14 @@ import contextlib
 import copy
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import Attention, VllmConfig
 
 
 class DraftPass:
@@ -19,10 +22,10 @@ class DraftPass:
         how: "vllm" for vLLM's way; "compiled" for one graph; "uncompiled" for that graph's Python code.
     """
 
-    layers: dict[str, Any]
+    layers: dict[str, "Attention"]
     how = "vllm"
 
-    def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
+    def __init__(self, vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> None:
         """Takes a model that vLLM has loaded.
 
         Args:
@@ -110,7 +113,7 @@ class DraftPass:
             yield
 
 
-def _with_own_layers(vllm_config: Any, layers: dict[str, Any]) -> Any:
+def _with_own_layers(vllm_config: "VllmConfig", layers: dict[str, "Attention"]) -> "VllmConfig":
     """Takes layers out of the forward context that their configuration shares with the target's.
 
     A KV connector finds there the layers that it loads; call it when vLLM has laid out the KV cache of all.

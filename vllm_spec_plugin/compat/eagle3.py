@@ -2,15 +2,19 @@
 
 import copy
 import gc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vllm_spec_plugin.compat.draft_model import draft_vllm_config
 from vllm_spec_plugin.compat.draft_pass import DraftPass
 
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cpu_head_pass import CPUHeadPass
+    from vllm_spec_plugin.compat.types import Attention, ModelConfig, VllmConfig
 
-def head_vllm_config(vllm_config: Any, head: Any) -> Any:
+
+def head_vllm_config(vllm_config: "VllmConfig", head: "ModelConfig") -> "VllmConfig":
     """Creates a `VllmConfig` with the target's model and a head in its speculative configuration.
 
     Args:
@@ -18,6 +22,7 @@ def head_vllm_config(vllm_config: Any, head: Any) -> Any:
         head: the result of `draft_model_config`.
     """
     speculative = copy.copy(vllm_config.speculative_config)
+    assert speculative is not None
     speculative.draft_model_config = head
     return draft_vllm_config(vllm_config, head, speculative_config=speculative)
 
@@ -113,7 +118,7 @@ class HeadPass(DraftPass):
             attention_of(self._model, token_ids, positions, states)
 
 
-def head_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:
+def head_pass(vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> "HeadPass | CPUHeadPass":
     """Creates the fastest pass that suits a head of `load_draft_model`, with the methods of `HeadPass`."""
     from vllm.platforms import current_platform
 

@@ -4,9 +4,12 @@ import argparse
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vllm_spec_plugin.compat.patching import wrap
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import AsyncEngineArgs, EngineArgs, VllmConfig
 
 # Gets vLLM's parser of an option's values, and a value; raises `argparse.ArgumentTypeError`.
 ParseOption = Callable[[Callable[[str], Any], str], Any]
@@ -15,7 +18,7 @@ ParseOption = Callable[[Callable[[str], Any], str], Any]
 def patch(
     parse_speculative: ParseOption,
     parse_additional: ParseOption,
-    configure: Callable[[Any, Callable[[], Any], bool], Any],
+    configure: "Callable[[EngineArgs, Callable[[], VllmConfig], bool], VllmConfig]",
 ) -> None:
     """Makes `--speculative-config` accept paths, and lets the plugin create engine configurations.
 
@@ -31,12 +34,13 @@ def patch(
     parsers = {"--speculative-config": parse_speculative, "--additional-config": parse_additional}
 
     def accept_paths(original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_cli_args(parser: Any) -> Any:
+        def add_cli_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
             parser = original(parser)
             # A vLLM without an option keeps its own ways, and its own message for a path.
             for action in parser._actions:
                 for option in parsers.keys() & set(action.option_strings):
-                    action.type = functools.partial(parsers[option], action.type)
+                    parse: Any = action.type
+                    action.type = functools.partial(parsers[option], parse)
                     if option == "--speculative-config":
                         action.help = f"{action.help or ''}\nOr the path of a vllm_spec_plugin plugin.yaml."
             return parser
@@ -44,7 +48,9 @@ def patch(
         return add_cli_args
 
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
-        def create_engine_config(self: Any, usage_context: Any = None, *args: Any, **kwargs: Any) -> Any:
+        def create_engine_config(
+            self: EngineArgs, usage_context: UsageContext | None = None, *args: Any, **kwargs: Any
+        ) -> "VllmConfig":
             create = functools.partial(original, self, usage_context, *args, **kwargs)
             return configure(self, create, usage_context is UsageContext.OPENAI_API_SERVER)
 
@@ -55,17 +61,19 @@ def patch(
 
 
 @contextlib.contextmanager
-def speculative_config_made_by(call: Callable[[Callable[[], Any]], Any] | None, engine_args: Any) -> Iterator[None]:
+def speculative_config_made_by(
+    call: Callable[[Callable[[], Any]], Any] | None, engine_args: "EngineArgs"
+) -> Iterator[None]:
     """Lets a function call vLLM's own that makes the `SpeculativeConfig`, within the context; None changes nothing."""
     if call is None:
         yield
         return
-    original = engine_args.create_speculative_config
-    engine_args.create_speculative_config = lambda *args, **kwargs: call(functools.partial(original, *args, **kwargs))
+    original, own = engine_args.create_speculative_config, vars(engine_args)
+    own["create_speculative_config"] = lambda *args, **kwargs: call(functools.partial(original, *args, **kwargs))
     try:
         yield
     finally:
-        del engine_args.create_speculative_config
+        del own["create_speculative_config"]
 
 
 def platform() -> str | None:
@@ -82,7 +90,7 @@ def quantization_methods() -> tuple[str, ...]:
     return tuple(QUANTIZATION_METHODS)
 
 
-def serve_parser(prog: str, usage: str) -> Any:
+def serve_parser(prog: str, usage: str) -> argparse.ArgumentParser:
     """Creates the parser of `vllm serve` for another program."""
     # vLLM 0.33 moves the function to another module; both versions have it here.
     from vllm.entrypoints.cli.serve import make_arg_parser  # type: ignore[attr-defined]
@@ -121,14 +129,14 @@ def device_memory() -> tuple[str, int]:
     return "CPU", get_memory_node_info().available_memory
 
 
-def engine_args_of(arguments: Any) -> Any:
+def engine_args_of(arguments: argparse.Namespace) -> "AsyncEngineArgs":
     """Creates `AsyncEngineArgs` from the result of the parser of `vllm serve`."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     return AsyncEngineArgs.from_cli_args(arguments)
 
 
-def create_server_config(engine_args: Any, headless: bool) -> Any:
+def create_server_config(engine_args: "EngineArgs", headless: bool) -> "VllmConfig":
     """Creates the `VllmConfig` of an OpenAI server."""
     from vllm.usage.usage_lib import UsageContext
 

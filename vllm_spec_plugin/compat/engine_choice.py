@@ -1,8 +1,11 @@
 """Which model runner and scheduling vLLM chooses for a configuration, and why."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import VllmConfig
 
 _ON_V1 = "vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
 _NO_TRITON = "V2 needs Triton, which is not available here"
@@ -37,7 +40,7 @@ def wants_v2() -> bool:
     return bool(envs.VLLM_USE_V2_MODEL_RUNNER)
 
 
-def engine_of(vllm_config: Any, *, from_text: bool = False) -> EngineChoice:
+def engine_of(vllm_config: "VllmConfig", *, from_text: bool = False) -> EngineChoice:
     """Returns what vLLM has chosen for a configuration that it has created.
 
     Args:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat.patching import wrap
 
 if TYPE_CHECKING:
-    from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
+    from vllm_spec_plugin.compat.types import (
+        PrometheusStatLogger,
+        RequestOutputCollector,
+        SamplingParams,
+        SchedulerStats,
+        SpeculativeConfig,
+        StatLoggerManager,
+    )
 
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
@@ -16,10 +23,10 @@ Payload = list[dict[str, Any]]
 
 
 def patch(
-    is_ours: Callable[[Any], bool],
-    vllm_verifies: Callable[[Any], bool],
-    check: Callable[[Any, Any], None],
-    start: Callable[[Any, str, str], None],
+    is_ours: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
+    start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
 ) -> None:
     """Allows sampling parameters that the plugin's sampler supports, and exports the plugin's metrics.
@@ -44,7 +51,7 @@ def keep_outputs_apart() -> None:
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
     def put_behind(original: Callable[..., None]) -> Callable[..., None]:
-        def put(self: Any, output: Any) -> None:
+        def put(self: RequestOutputCollector, output: Any) -> None:
             if self.aggregate and self.output is not None and not isinstance(output, Exception):
                 self.__dict__.setdefault(_ENTRY, deque()).append(output)
             else:
@@ -53,7 +60,7 @@ def keep_outputs_apart() -> None:
         return put
 
     def then_next(original: Callable[..., Any]) -> Callable[..., Any]:
-        async def get(self: Any) -> Any:
+        async def get(self: RequestOutputCollector) -> Any:
             output = await original(self)
             _move_up(self)
             return output
@@ -61,7 +68,7 @@ def keep_outputs_apart() -> None:
         return get
 
     def then_next_now(original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_nowait(self: Any) -> Any:
+        def get_nowait(self: RequestOutputCollector) -> Any:
             output = original(self)
             _move_up(self)
             return output
@@ -73,7 +80,7 @@ def keep_outputs_apart() -> None:
     wrap(RequestOutputCollector, "get_nowait", then_next_now)
 
 
-def _move_up(collector: Any) -> None:
+def _move_up(collector: "RequestOutputCollector") -> None:
     """Makes the next waiting output the one that the client gets."""
     if collector.output is None and (waiting := collector.__dict__.get(_ENTRY)):
         collector.output = waiting.popleft()
@@ -96,13 +103,15 @@ def bad_request(parameter: str) -> Iterator[None]:
 
 
 def _checked(
-    is_ours: Callable[[Any], bool], vllm_verifies: Callable[[Any], bool], check: Callable[[Any, Any], None]
+    is_ours: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def validate_spec_decode(self: Any, speculative_config: Any) -> None:
+        def validate_spec_decode(self: "SamplingParams", speculative_config: "SpeculativeConfig | None") -> None:
             if not is_ours(speculative_config) or vllm_verifies(speculative_config):
                 original(self, speculative_config)
-            if is_ours(speculative_config):
+            if speculative_config is not None and is_ours(speculative_config):
                 with bad_request("vllm_xargs"):
                     check(self.extra_args, speculative_config)
 
@@ -118,14 +127,17 @@ def _prometheus_of(manager: "StatLoggerManager") -> "PrometheusStatLogger":
     return next(logger for logger in manager.stat_loggers if isinstance(logger, PrometheusStatLogger))
 
 
-def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], None]) -> Callable[..., Any]:
+def _starting(
+    is_ours: "Callable[[SpeculativeConfig | None], bool]", start: "Callable[[SpeculativeConfig, str, str], None]"
+) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def log_engine_initialized(self: Any) -> None:
+        def log_engine_initialized(self: "StatLoggerManager") -> None:
             original(self)
             exporter = _prometheus_of(self)
-            if is_ours(exporter.vllm_config.speculative_config):
+            config = exporter.vllm_config.speculative_config
+            if config is not None and is_ours(config):
                 for labels in exporter.per_engine_labelvalues.values():
-                    start(exporter.vllm_config.speculative_config, *map(str, labels))
+                    start(config, *map(str, labels))
 
         return log_engine_initialized
 
@@ -134,9 +146,14 @@ def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], N
 
 def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def record(self: Any, scheduler_stats: Any, *args: Any, engine_idx: int | None = None, **kwargs: Any) -> None:
-            carried = scheduler_stats and scheduler_stats.kv_connector_stats
-            if carried and _ENTRY in carried:
+        def record(
+            self: "StatLoggerManager",
+            scheduler_stats: "SchedulerStats | None",
+            *args: Any,
+            engine_idx: int | None = None,
+            **kwargs: Any,
+        ) -> None:
+            if scheduler_stats and _ENTRY in (carried := scheduler_stats.kv_connector_stats or {}):
                 labels = _prometheus_of(self).per_engine_labelvalues[engine_idx or 0]
                 export(carried.pop(_ENTRY), *map(str, labels))
                 scheduler_stats.kv_connector_stats = carried or None
@@ -147,6 +164,6 @@ def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any
     return replace
 
 
-def carry(scheduler_stats: Any, payload: Payload) -> None:
+def carry(scheduler_stats: "SchedulerStats", payload: Payload) -> None:
     """Attaches the plugin's counters to vLLM's `SchedulerStats`; `record` removes them before vLLM reads it."""
     scheduler_stats.kv_connector_stats = {**(scheduler_stats.kv_connector_stats or {}), _ENTRY: payload}

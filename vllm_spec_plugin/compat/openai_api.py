@@ -5,10 +5,22 @@ import functools
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from vllm_spec_plugin.compat.frontend import bad_request
 from vllm_spec_plugin.compat.patching import wrap
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import (
+        ChatCompletionRequest,
+        CompletionRequest,
+        ModelConfig,
+        OpenAIServingChat,
+        OpenAIServingCompletion,
+        RequestOutput,
+        SamplingParams,
+        SpeculativeConfig,
+    )
 
 _PREDICTION, _DETAILS, _RESULTS = "prediction", "completion_tokens_details", "result_generator"
 _DATA = "data: "
@@ -16,6 +28,8 @@ _DATA = "data: "
 # Returns the tokens of a prediction, which is in a dictionary of its own if it is of OpenAI's API. Further arguments:
 # tokenizer, maximum tokens of a request. Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
+# Whether a server with a speculative configuration drafts from predictions.
+IsServed: TypeAlias = "Callable[[SpeculativeConfig | None], bool]"
 
 
 class Count(Protocol):
@@ -32,7 +46,7 @@ class Count(Protocol):
         ...
 
 
-def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count: type[Count]) -> None:
+def patch(key: str, is_served: IsServed, tokenize: Tokenize, count: type[Count]) -> None:
     """Makes vLLM tokenize requests' predicted outputs, send them to the engine, and count them in the responses' usage.
 
     Args:
@@ -73,15 +87,16 @@ def _keep_booleans() -> None:
         model.model_rebuild(force=True)
 
 
-def _rendering(
-    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., Any]
-) -> Callable[..., Any]:
+def _rendering(key: str, is_served: IsServed, tokenize: Tokenize, original: Callable[..., Any]) -> Callable[..., Any]:
     """Tokenizes a request's prediction beside its prompt, in the thread of the latter: the event loop serves others."""
     from vllm.exceptions import VLLMValidationError
 
-    async def render(self: Any, request: Any) -> Any:
+    async def render(
+        self: "OpenAIServingChat | OpenAIServingCompletion", request: "ChatCompletionRequest | CompletionRequest"
+    ) -> Any:
         rendered = await original(self, request)
-        given, prediction = request.vllm_xargs or {}, (request.model_extra or {}).get(_PREDICTION)
+        given: dict[str, Any] = request.vllm_xargs or {}
+        prediction = (request.model_extra or {}).get(_PREDICTION)
         config = self.engine_client.vllm_config
         # Beam search makes requests of its own, without predictions.
         if request.use_beam_search or not is_served(config.speculative_config):
@@ -94,7 +109,7 @@ def _rendering(
                 # The event loop would wait a second for a megabyte of text.
                 arguments = wanted, self.renderer.tokenizer, config.model_config.max_model_len
                 loop = asyncio.get_running_loop()
-                tokens = await loop.run_in_executor(self.renderer._executor, tokenize, *arguments)
+                tokens: Any = await loop.run_in_executor(self.renderer._executor, tokenize, *arguments)
             request.vllm_xargs = {**given, key: tokens}
         return rendered
 
@@ -102,19 +117,24 @@ def _rendering(
 
 
 def _tokenizing(
-    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., None]
+    key: str, is_served: IsServed, tokenize: Tokenize, original: Callable[..., None]
 ) -> Callable[..., None]:
     def verify(
-        self: Any, model_config: Any, speculative_config: Any, structured_outputs_config: Any, tokenizer: Any
+        self: "SamplingParams",
+        model_config: "ModelConfig",
+        speculative_config: "SpeculativeConfig | None",
+        structured_outputs_config: Any,
+        tokenizer: Any,
     ) -> None:
         original(self, model_config, speculative_config, structured_outputs_config, tokenizer)
-        if key not in (self.extra_args or {}):
+        extra = self.extra_args or {}
+        if key not in extra:
             return
-        others = {name: value for name, value in self.extra_args.items() if name != key}
+        others = {name: value for name, value in extra.items() if name != key}
         tokens: list[int] = []
         if is_served(speculative_config):
             with bad_request(_PREDICTION):
-                tokens = tokenize(self.extra_args[key], tokenizer, model_config.max_model_len)
+                tokens = tokenize(extra[key], tokenizer, model_config.max_model_len)
         # A new dictionary: several prompts may share the request's.
         self.extra_args = {**others, key: tokens} if tokens else others or None
 
@@ -127,7 +147,7 @@ class _Usage:
     def __init__(self, counted: Count) -> None:
         self._counted = counted
 
-    def note(self, result: Any, prompt: int = 0) -> None:
+    def note(self, result: "RequestOutput", prompt: int = 0) -> None:
         """Counts the tokens of a `RequestOutput`: new ones, or all of a response that is not streamed."""
         for output in result.outputs:
             self._counted.note((prompt, output.index), output.token_ids)
@@ -162,7 +182,7 @@ _Begin = Callable[..., tuple[inspect.BoundArguments, _Usage | None]]
 
 def _counting(
     key: str,
-    is_served: Callable[[Any], bool],
+    is_served: IsServed,
     count: type[Count],
     make: Callable[[_Begin, Callable[..., Any]], Callable[..., Any]],
     original: Callable[..., Any],

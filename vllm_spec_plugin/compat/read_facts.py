@@ -2,10 +2,13 @@
 
 import dataclasses
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.compat.version import VERSION
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner, KVCacheSpec, ModelConfig, VllmConfig
 
 # Values of transformers' `layer_types` and `layers_block_type`.
 _LAYER_TYPES = {
@@ -18,21 +21,11 @@ _LAYER_TYPES = {
     "conv": Layer.RECURRENT,
     "recurrent": Layer.RECURRENT,
 }
-_SPECS = {
-    "FullAttentionSpec": Layer.FULL,
-    "SlidingWindowSpec": Layer.SLIDING,
-    "ChunkedLocalAttentionSpec": Layer.CHUNKED,
-    "MLAAttentionSpec": Layer.MLA,
-    "SlidingWindowMLASpec": Layer.MLA,
-    "MambaSpec": Layer.RECURRENT,
-    "CrossAttentionSpec": Layer.CROSS,
-    "EncoderOnlyAttentionSpec": Layer.ENCODER,
-}
 # Compiler passes that replace the call that writes keys and values.
 _FUSED_KV_WRITES = ("fuse_rope_kvcache", "fuse_rope_kvcache_cat_mla", "fuse_qk_norm_rope_kvcache")
 
 
-def read_facts(vllm_config: Any, draft: Any) -> Facts:
+def read_facts(vllm_config: "VllmConfig", draft: "ModelConfig | None") -> Facts:
     """Reads the properties that vLLM's configuration has, before weights are loaded.
 
     Args:
@@ -43,7 +36,7 @@ def read_facts(vllm_config: Any, draft: Any) -> Facts:
     return Facts(_model_facts(target), None if draft is None else _model_facts(draft), server)
 
 
-def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Facts:
+def read_runner_facts(runner: "GPUModelRunner", facts: Facts, draft_layers: set[str]) -> Facts:
     """Completes `facts` from a runner that has laid out its KV cache.
 
     Args:
@@ -53,14 +46,15 @@ def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Fact
     """
     from vllm.model_executor.layers.attention import Attention
 
+    from vllm_spec_plugin.compat.runner import specs_of_layers
+
     groups = runner.kv_cache_config.kv_cache_groups
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
     other_layers = []
     for group in groups:
-        each = getattr(group.kv_cache_spec, "kv_cache_specs", {})
-        for name in group.layer_names:
-            kinds[name in draft_layers].add(_kind(each.get(name, group.kv_cache_spec)))
-            layer = runner.compilation_config.static_forward_context[name]
+        for name, spec in specs_of_layers(group).items():
+            kinds[name in draft_layers].add(_kind(spec))
+            layer: Attention = runner.compilation_config.static_forward_context[name]
             writes = type(layer).forward is Attention.forward and hasattr(layer.impl, "do_kv_cache_update")
             if name not in draft_layers and not writes:
                 other_layers.append(name)
@@ -78,7 +72,7 @@ def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Fact
     return Facts(target, draft, server)
 
 
-def _model_facts(model_config: Any) -> ModelFacts:
+def _model_facts(model_config: "ModelConfig") -> ModelFacts:
     return ModelFacts(
         name=str(model_config.model),
         architecture=model_config.architecture,
@@ -93,7 +87,7 @@ def _model_facts(model_config: Any) -> ModelFacts:
     )
 
 
-def _layers(model_config: Any) -> frozenset[str]:
+def _layers(model_config: "ModelConfig") -> frozenset[str]:
     text = model_config.hf_text_config
     types = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
     if model_config.use_mla:
@@ -112,25 +106,36 @@ def _layers(model_config: Any) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _kind(spec: Any) -> str:
-    name = type(spec).__name__
-    if name == "FullAttentionSpec":
+def _kind(spec: "KVCacheSpec") -> str:
+    from vllm.v1 import kv_cache_interface as vllm
+
+    if type(spec) is vllm.FullAttentionSpec:
         if spec.non_causal:
             return "non-causal attention"
         if spec.attention_chunk_size is not None:
             return Layer.CHUNKED
-        if spec.sliding_window is not None:
-            return Layer.SLIDING
-    return _SPECS.get(name, name)
+        return Layer.FULL if spec.sliding_window is None else Layer.SLIDING
+    kinds: dict[type[KVCacheSpec], str] = {
+        vllm.SlidingWindowSpec: Layer.SLIDING,
+        vllm.ChunkedLocalAttentionSpec: Layer.CHUNKED,
+        vllm.MLAAttentionSpec: Layer.MLA,
+        vllm.SlidingWindowMLASpec: Layer.MLA,
+        vllm.MambaSpec: Layer.RECURRENT,
+        vllm.CrossAttentionSpec: Layer.CROSS,
+        vllm.EncoderOnlyAttentionSpec: Layer.ENCODER,
+    }
+    return kinds.get(type(spec), type(spec).__name__)
 
 
-def _reuses_noise(vllm_config: Any) -> bool:
+def _reuses_noise(vllm_config: "VllmConfig") -> bool:
     """Whether V2's block verification draws by seed and position alone: 0.33 mixes in the step."""
-    method = getattr(vllm_config.speculative_config, "rejection_sample_method", "standard")
-    return VERSION < (0, 33) and bool(vllm_config.use_v2_model_runner) and method == "block"
+    speculative = vllm_config.speculative_config
+    if speculative is None or VERSION >= (0, 33):
+        return False
+    return vllm_config.use_v2_model_runner and speculative.rejection_sample_method == "block"
 
 
-def _server_facts(vllm_config: Any) -> ServerFacts:
+def _server_facts(vllm_config: "VllmConfig") -> ServerFacts:
     from vllm import envs
     from vllm.config import CUDAGraphMode
 
@@ -158,6 +163,6 @@ def _server_facts(vllm_config: Any) -> ServerFacts:
     )
 
 
-def _logits_processors(model_config: Any) -> tuple[str, ...]:
+def _logits_processors(model_config: "ModelConfig") -> tuple[str, ...]:
     given = [name if isinstance(name, str) else name.__name__ for name in model_config.logits_processors or ()]
     return (*given, *(point.value for point in entry_points(group="vllm.logits_processors")))

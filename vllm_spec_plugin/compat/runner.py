@@ -1,12 +1,22 @@
 """vLLM's model runners: changes while the plugin's runner is built, and during its bookkeeping."""
 
 import contextlib
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vllm_spec_plugin.compat.patching import replaced
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import (
+        AttentionGroup,
+        GPUModelRunner,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheSpec,
+        VllmConfig,
+    )
 
 
 @contextlib.contextmanager
@@ -18,7 +28,13 @@ def all_logits_processors() -> Iterator[None]:
     from vllm.v1.sample import logits_processor
     from vllm.v1.worker import gpu_model_runner
 
-    def build(vllm_config: Any, device: Any, is_pin_memory: bool, is_pooling: bool, custom: Any = ()) -> Any:
+    def build(
+        vllm_config: "VllmConfig",
+        device: torch.device,
+        is_pin_memory: bool,
+        is_pooling: bool,
+        custom: Sequence[object] = (),
+    ) -> logits_processor.LogitsProcessors:
         if custom:
             raise ValueError(logits_processor.STR_SPEC_DEC_REJECTS_LOGITSPROCS)
         return logits_processor.LogitsProcessors(
@@ -30,7 +46,7 @@ def all_logits_processors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_generators(runner: Any) -> Iterator[None]:
+def without_generators(runner: "GPUModelRunner") -> Iterator[None]:
     """Hides the requests' generators from vLLM's bookkeeping.
 
     vLLM resets the generator of a request in prefill by one draw, which raises on CPU; the plugin's sampler uses no
@@ -44,32 +60,18 @@ def without_generators(runner: Any) -> Iterator[None]:
         runner.input_batch.generators = generators
 
 
-def hide_speculation(runner: Any) -> None:
-    """Makes vLLM run the rest of a step as without speculation, if it neither verifies nor drafts.
-
-    This saves vLLM's preparation for drafts: 0.1 ms per step on a CPU.
-    """
-    runner.hidden_speculation, runner.speculative_config = runner.speculative_config, None
-
-
-def show_speculation(runner: Any) -> None:
-    """Undoes `hide_speculation`, if it was called."""
-    if runner.hidden_speculation is not None:
-        runner.speculative_config, runner.hidden_speculation = runner.hidden_speculation, None
-
-
-def booked_tokens(booked: Any) -> list[list[int]]:
+def booked_tokens(booked: tuple[Any, ...]) -> list[list[int]]:
     """Returns per request the tokens that vLLM's bookkeeping appended to its text."""
     token_ids: list[list[int]] = booked[3]
     return token_ids
 
 
-def attention_layers(runner: Any) -> set[str]:
+def attention_layers(runner: "GPUModelRunner") -> set[str]:
     """Returns the names of all attention layers with a part of the KV cache, a draft model's included."""
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
 
 
-def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list[Any]]:
+def attention_groups_of_target(runner: "GPUModelRunner", draft_layers: set[str]) -> "list[list[AttentionGroup]]":
     """Returns vLLM's attention groups per KV cache group, without trailing ones of the draft model only."""
     groups_of_target = [list(groups) for groups in runner.attn_groups]
     for groups in groups_of_target:
@@ -79,7 +81,7 @@ def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list
     return groups_of_target
 
 
-def tensor_parallel_cpu_group() -> Any:
+def tensor_parallel_cpu_group() -> torch.distributed.ProcessGroup | None:
     """Returns the CPU process group of the ranks that run the same steps; None for a single rank."""
     from vllm.distributed.parallel_state import get_tp_group
 
@@ -87,7 +89,7 @@ def tensor_parallel_cpu_group() -> Any:
     return group.cpu_group if group.world_size > 1 else None
 
 
-def check_gives_aux_states(runner: Any) -> None:
+def check_gives_aux_states(runner: "GPUModelRunner") -> None:
     """Refuses a target whose class in vLLM cannot return hidden states of its layers.
 
     Raises:
@@ -104,14 +106,16 @@ def check_gives_aux_states(runner: Any) -> None:
         )
 
 
-def aux_states(runner: Any) -> torch.Tensor:
+def aux_states(runner: "GPUModelRunner") -> torch.Tensor:
     """Returns [num_tokens, any], the hidden states of the target's auxiliary layers in a step of `step_spans`."""
     state = runner.execute_model_state
+    assert state is not None
+    assert state.aux_hidden_states is not None
     num_tokens = state.scheduler_output.total_num_scheduled_tokens
     return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1)
 
 
-def step_spans(runner: Any) -> list[tuple[str, int, int]]:
+def step_spans(runner: "GPUModelRunner") -> list[tuple[str, int, int]]:
     """Returns the tokens of the present step, between its forward pass and sampling.
 
     Returns:
@@ -126,25 +130,33 @@ def step_spans(runner: Any) -> list[tuple[str, int, int]]:
     return [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
 
 
-def dummy_step(runner: Any, num_tokens: int) -> None:
+def dummy_step(runner: "GPUModelRunner", num_tokens: int) -> None:
     """Runs the target over `num_tokens` dummy tokens, with their logits, and waits for the device."""
     hidden, last = runner._dummy_run(num_tokens, skip_eplb=True)
     # The adapters of a dummy step are laid out for one row of logits per request.
-    runner.model.compute_logits(last if runner.lora_config else hidden[:num_tokens])
+    model: Any = runner.model
+    model.compute_logits(last if runner.lora_config else hidden[:num_tokens])
     runner._sync_device()
 
 
-def kv_bytes_per_token(kv_cache_config: Any, draft_layers: Collection[str] = ()) -> dict[str, int]:
+def kv_bytes_per_token(kv_cache_config: "KVCacheConfig", draft_layers: Collection[str] = ()) -> dict[str, int]:
     """Returns KV cache bytes per token on a rank: `target`, and `draft` for the named layers."""
     found = {"target": 0, "draft": 0}
     for group in kv_cache_config.kv_cache_groups:
-        shared = group.kv_cache_spec
-        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
-        for name in group.layer_names:
-            found["draft" if name in draft_layers else "target"] += own[name].page_size_bytes // own[name].block_size
+        for name, spec in specs_of_layers(group).items():
+            found["draft" if name in draft_layers else "target"] += spec.page_size_bytes // spec.block_size
     return found
 
 
-def kv_cache_bytes(runner: Any) -> int:
+def specs_of_layers(group: "KVCacheGroupSpec") -> "dict[str, KVCacheSpec]":
+    """Returns the KV cache spec of each layer of a group."""
+    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+
+    shared = group.kv_cache_spec
+    own = shared.kv_cache_specs if isinstance(shared, UniformTypeKVCacheSpecs) else {}
+    return {name: own.get(name, shared) for name in group.layer_names}
+
+
+def kv_cache_bytes(runner: "GPUModelRunner") -> int:
     """Returns bytes of the KV cache on this rank."""
     return sum(tensor.size for tensor in runner.kv_cache_config.kv_cache_tensors)

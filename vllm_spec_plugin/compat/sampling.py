@@ -1,25 +1,34 @@
 """vLLM's sampling: the types of its sampler's contract, and the parts of its pipeline that the plugin uses."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from vllm.config import SpeculativeConfig
 from vllm.utils.torch_utils import make_tensor_with_pad
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.logits_processor import (
     LogitBiasLogitsProcessor,
+    LogitsProcessor,
     MinPLogitsProcessor,
     MinTokensLogitsProcessor,
 )
+from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.bad_words import apply_bad_words as _apply_bad_words
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
+from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 __all__ = [
+    "LogprobsTensors",
     "RejectionSampler",
+    "Sampler",
     "SamplerOutput",
+    "SamplingMetadata",
+    "SpecDecodeMetadata",
+    "SpeculativeConfig",
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
@@ -35,7 +44,7 @@ __all__ = [
 
 
 def apply_at_rows(
-    processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor
+    processor: LogitsProcessor, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor
 ) -> torch.Tensor:
     """Applies a built-in logits processor, made for one row per request, to any number of rows per request.
 
@@ -67,7 +76,9 @@ def apply_at_rows(
     raise TypeError(f"logits processor {type(processor).__name__} is not supported at draft positions")
 
 
-def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor) -> None:
+def _keep_going(
+    processor: MinTokensLogitsProcessor, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor
+) -> None:
     """Excludes the stop tokens of requests that have not output their `min_tokens` yet."""
     for request, (min_tokens, output, stop_token_ids, structured) in processor.min_toks.items():
         length = len(output) + (context >= 0).sum(1)
@@ -81,7 +92,7 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
             logits[rows, stops] = torch.where(stuck, kept, logits[rows, stops])
 
 
-def leaves_logits_alone(metadata: Any) -> bool:
+def leaves_logits_alone(metadata: SamplingMetadata) -> bool:
     """Whether vLLM's `SamplingMetadata` cannot change the argmax of any request."""
     return (
         metadata.no_penalties
@@ -91,7 +102,7 @@ def leaves_logits_alone(metadata: Any) -> bool:
             getattr(processor, "min_toks", None) or getattr(processor, "biases", None)
             for processor in metadata.logitsprocs.non_argmax_invariant
         )
-        and not _limits_thinking(metadata)
+        and _thinking(metadata) is None
     )
 
 
@@ -103,30 +114,31 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
     return greedy.long()
 
 
-def needs_own_sampler(metadata: Any) -> bool:
+def needs_own_sampler(metadata: SamplingMetadata) -> bool:
     """Whether a step without drafts needs the plugin's sampler instead of vLLM's.
 
     Seeded requests need it, as their noise belongs to the output position, and thinking budgets (`limit_thinking`).
     """
-    return bool(metadata.generators) or _limits_thinking(metadata)
+    return bool(metadata.generators) or _thinking(metadata) is not None
 
 
-def needs_whole_batch(metadata: Any) -> bool:
+def needs_whole_batch(metadata: SamplingMetadata) -> bool:
     """Whether a step cannot be verified in parts: vLLM's thinking budgets and given logprob tokens are of batches."""
-    return bool(metadata.logprob_token_ids) or _limits_thinking(metadata)
+    return bool(metadata.logprob_token_ids) or _thinking(metadata) is not None
 
 
-def joined(parts: Sequence[Any]) -> Any:
+def joined(parts: Sequence[LogprobsTensors]) -> LogprobsTensors:
     """Returns vLLM's `LogprobsTensors` of several parts, below each other."""
     return parts[0] if len(parts) == 1 else LogprobsTensors.cat(parts)
 
 
-def _limits_thinking(metadata: Any) -> bool:
+def _thinking(metadata: SamplingMetadata) -> ThinkingBudgetStateHolder | None:
+    """Returns vLLM's thinking budgets, if a request has one."""
     holder = metadata.thinking_budget_state_holder
-    return holder is not None and holder.has_tracked_requests()
+    return holder if holder is not None and holder.has_tracked_requests() else None
 
 
-def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> torch.Tensor:
+def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
     """Applies thinking budgets as vLLM's sampler does without speculation.
 
     With speculation vLLM's holder has another layout of rows, and may miss a second forced end.
@@ -136,8 +148,7 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
         rows: [batch_size] int64, each request's first row; requests with a budget must have no other.
         metadata: vLLM's `SamplingMetadata`.
     """
-    if _limits_thinking(metadata):
-        holder = metadata.thinking_budget_state_holder
+    if (holder := _thinking(metadata)) is not None:
         holder.in_spec_mode = False
         holder.update_state(metadata.output_token_ids, None)
         logits[rows] = holder.apply_to_logits(logits[rows], False, None)
@@ -145,8 +156,15 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
 
 
 def verify_longest(
-    sampler: Any, num_tokens: int, max_rows: int, draws: bool, step: Any, draft_probs: Any, logits: Any, metadata: Any
-) -> Any:
+    sampler: Callable[..., SamplerOutput],
+    num_tokens: int,
+    max_rows: int,
+    draws: bool,
+    step: SpecDecodeMetadata,
+    draft_probs: torch.Tensor | None,
+    logits: torch.Tensor,
+    metadata: SamplingMetadata,
+) -> SamplerOutput:
     """Verifies a full step of the longest drafts in place of vLLM's dummy step, which has one draft token per request.
 
     Args:

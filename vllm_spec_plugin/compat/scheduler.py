@@ -5,13 +5,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from vllm.config import VllmConfig
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds, LogprobsLists
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.metrics.stats import SchedulerStats
+from vllm.v1.outputs import DraftTokenIds, LogprobsLists, ModelRunnerOutput
 
 __all__ = [
     "DraftTokenIds",
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "ModelRunnerOutput",
     "Scheduler",
+    "SchedulerOutput",
+    "SchedulerStats",
     "StreamToken",
+    "VllmConfig",
     "append_blocks",
     "disable_placeholder_drafts",
     "merge_metadata",
@@ -25,7 +35,7 @@ __all__ = [
 StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
 
-def disable_placeholder_drafts(scheduler: Any) -> None:
+def disable_placeholder_drafts(scheduler: Scheduler) -> None:
     """Stops vLLM from padding a request without drafts with K placeholders.
 
     vLLM pads for uniform CUDA graphs; here draft lengths differ anyway, and the placeholders would count as rejected
@@ -34,7 +44,9 @@ def disable_placeholder_drafts(scheduler: Any) -> None:
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
 
 
-def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
+def append_blocks(
+    scheduler: Scheduler, scheduler_output: SchedulerOutput, block_ids: dict[str, tuple[list[int], ...]]
+) -> None:
     """Appends blocks to requests' tables in a step's message to the workers.
 
     If vLLM zeroes new blocks, the same step zeroes these: a step later they have drafts' KV.
@@ -51,10 +63,10 @@ def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tu
     for i, request_id in enumerate(cached.req_ids):
         if (added := block_ids.get(request_id)) is None:
             continue
-        if cached.new_block_ids[i] is None:
+        if (own := cached.new_block_ids[i]) is None:
             cached.new_block_ids[i] = added
         else:
-            _extend(cached.new_block_ids[i], added)
+            _extend(own, added)
     if to_zero := scheduler._get_new_block_ids_to_zero():
         scheduler_output.new_block_ids_to_zero = [*(scheduler_output.new_block_ids_to_zero or ()), *to_zero]
 
@@ -64,7 +76,7 @@ def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...]) -> None
         table.extend(ids)
 
 
-def stream_tokens(output: Any) -> list[StreamToken]:
+def stream_tokens(output: EngineCoreOutput) -> list[StreamToken]:
     """Returns the tokens of a request's output of a step.
 
     Args:
@@ -78,7 +90,7 @@ def stream_tokens(output: Any) -> list[StreamToken]:
     return list(zip(output.new_token_ids, zip(*own, strict=True), strict=True))
 
 
-def set_stream_tokens(output: Any, tokens: Sequence[StreamToken]) -> None:
+def set_stream_tokens(output: EngineCoreOutput, tokens: Sequence[StreamToken]) -> None:
     """Replaces the tokens of a request's output.
 
     Args:
@@ -96,7 +108,7 @@ _WITH_LAST = {"ec_transfer_params", "finish_reason", "kv_transfer_params", "spec
 _ROWS = ("new_sampling_mask", "routed_experts")
 
 
-def split_by_token(output: Any) -> list[Any]:
+def split_by_token(output: EngineCoreOutput) -> list[EngineCoreOutput]:
     """Returns a request's output of a step as one per token; what is no token's goes with the first or the last.
 
     Args:
@@ -131,7 +143,7 @@ def _table(rows: Sequence[np.ndarray], filling: float) -> np.ndarray:
     return table
 
 
-def merge_metadata(output: Any, earlier: Any) -> None:
+def merge_metadata(output: EngineCoreOutput, earlier: EngineCoreOutput) -> None:
     """Merges the metadata of an earlier output, everything but tokens, into a request's output.
 
     Args:

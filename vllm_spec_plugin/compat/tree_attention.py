@@ -6,11 +6,14 @@ as well.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import Attention, CommonAttentionMetadata, GPUModelRunner
 
 
 class TreeAttention:
@@ -23,7 +26,7 @@ class TreeAttention:
 
     group = 0
 
-    def __init__(self, runner: Any, layer_names: set[str]) -> None:
+    def __init__(self, runner: "GPUModelRunner", layer_names: set[str]) -> None:
         """Wraps the layers' KV cache update.
 
         Args:
@@ -42,7 +45,9 @@ class TreeAttention:
         """Until `stop_sharing`, also writes the keys and values of `tokens` to `slots` (both [any] int64)."""
         self._tokens, self._slots = (tokens, slots) if len(tokens) else (None, None)
 
-    def write_shared(self, write: Any, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: Any) -> None:
+    def write_shared(
+        self, write: Any, layer: "Attention", key: torch.Tensor, value: torch.Tensor, kv_cache: Any
+    ) -> None:
         """Writes keys and values ([num_tokens, ...]) of shared tokens to their further slots, by a layer's `write`."""
         write(layer, key[self._tokens], value[self._tokens], kv_cache, self._slots)
 
@@ -57,7 +62,7 @@ class TreeAttention:
         tables: npt.NDArray[np.int32],
         num_tokens: int,
         slots: torch.Tensor,
-    ) -> tuple[dict[str, Any], Any]:
+    ) -> tuple[dict[str, Any], "CommonAttentionMetadata"]:
         """Builds vLLM's attention metadata, per layer and in common.
 
         Args:
@@ -102,7 +107,7 @@ class TreeAttention:
     def _write_twice(self, impl: Any) -> None:
         write = impl.do_kv_cache_update
 
-        def write_shared_too(layer: Any, key: Any, value: Any, kv_cache: Any, slot_mapping: Any) -> None:
+        def write_shared_too(layer: "Attention", key: Any, value: Any, kv_cache: Any, slot_mapping: Any) -> None:
             write(layer, key, value, kv_cache, slot_mapping)
             if self._tokens is not None:
                 self.write_shared(write, layer, key, value, kv_cache)

@@ -1,16 +1,21 @@
 """vLLM's V2 runner, made to verify the plugin's drafts: token ids that the scheduler sends, or those of heads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import SchedulerOutput, V2InputBatch, V2ModelRunner
 
 DraftFromStates = Callable[[torch.Tensor, int], torch.Tensor]
 """Returns [num_reqs, K] draft tokens after hidden states, [num_reqs, hidden_size], and K."""
 
 
-def verify_own_drafts(runner: Any, draft: DraftFromStates | None = None, *, keeps_drafter: bool = False) -> None:
+def verify_own_drafts(
+    runner: "V2ModelRunner", draft: DraftFromStates | None = None, *, keeps_drafter: bool = False
+) -> None:
     """Changes a V2 runner that was built with a speculative config, before its model is loaded.
 
     Drafts whose token ids the scheduler sends take the place of a drafter's.
@@ -38,7 +43,7 @@ def verify_own_drafts(runner: Any, draft: DraftFromStates | None = None, *, keep
         @torch.inference_mode()
         def propose(
             self,
-            input_batch: Any,
+            input_batch: "V2InputBatch",
             attn_metadata: Any,
             slot_mappings: Any,
             last_hidden_states: torch.Tensor,
@@ -62,14 +67,14 @@ def verify_own_drafts(runner: Any, draft: DraftFromStates | None = None, *, keep
     if not keeps_drafter:
         runner.speculator = OwnDrafts()
 
-    def prepare_inputs(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def prepare_inputs(scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any) -> "V2InputBatch":
         scheduled = scheduler_output.scheduled_spec_decode_tokens
         # vLLM's own drafts stay on the device, and are placeholders here.
         if given := {name: own for name, own in scheduled.items() if own and own[0] >= 0}:
             _copy(given, runner.req_states.req_id_to_index, drafts)
         return prepare(scheduler_output, *args, **kwargs)
 
-    runner.prepare_inputs = prepare_inputs
+    runner.prepare_inputs = prepare_inputs  # type: ignore[method-assign] # vLLM calls the runner's own
 
 
 def _copy(scheduled: Mapping[str, Sequence[int]], row_of: Mapping[str, int], drafts: torch.Tensor) -> None:

@@ -26,7 +26,7 @@ def settings_of(config: "PluginConfig", source: str) -> dict[str, Any]:
     return {KEY: {"config": config.model_dump(mode="json"), "source": source}}
 
 
-def config_in(settings: Mapping[str, Any]) -> "PluginConfig":
+def config_in(settings: object) -> "PluginConfig":
     """Reads the configuration from a dict made by `settings_of`, in any process.
 
     Raises:
@@ -34,4 +34,5 @@ def config_in(settings: Mapping[str, Any]) -> "PluginConfig":
     """
     from vllm_spec_plugin.config import parse_config
 
+    assert isinstance(settings, Mapping)
     return parse_config(settings[KEY]["config"], settings[KEY]["source"])

@@ -1,7 +1,7 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,10 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.draft_pass import DraftPass
+    from vllm_spec_plugin.compat.types import Attention, GPUModelRunner, SchedulerOutput, VllmConfig
 
 
 class VllmDraftEngine:
@@ -42,7 +46,7 @@ class VllmDraftEngine:
     # Positions by which a token's keys and values are before those of the target.
     _shift = 0
 
-    def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
+    def __init__(self, vllm_config: "VllmConfig", weights: DraftWeights) -> None:
         """Creates the draft model's configuration.
 
         Args:
@@ -63,7 +67,7 @@ class VllmDraftEngine:
         """Names of the model's attention layers."""
         return set(self._pass.layers)
 
-    def load(self, target: Any) -> None:
+    def load(self, target: torch.nn.Module) -> None:
         """Loads the weights; call it before vLLM measures memory and lays out the KV cache.
 
         Args:
@@ -74,7 +78,7 @@ class VllmDraftEngine:
         shared = set(map(id, target.parameters()))
         self.weight_bytes = sum(weight.nbytes for weight in self.model.parameters() if id(weight) not in shared)
 
-    def bind(self, runner: Any) -> None:
+    def bind(self, runner: "GPUModelRunner") -> None:
         """Finds the draft model's layers in the KV cache; call it after vLLM has laid it out."""
         # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
         from vllm_spec_plugin.drafting.pass_inputs import pass_inputs
@@ -106,7 +110,9 @@ class VllmDraftEngine:
         with torch.inference_mode():
             self._pass.renew()
 
-    def note_blocks(self, runner: Any, scheduler_output: Any, loaded: Mapping[str, int]) -> None:
+    def note_blocks(
+        self, runner: "GPUModelRunner", scheduler_output: "SchedulerOutput", loaded: Mapping[str, int]
+    ) -> None:
         """Records the blocks that a step gives to requests; call it before the runner updates its tables.
 
         Args:
@@ -192,10 +198,10 @@ class VllmDraftEngine:
         metadata = self._runner.input_batch.sampling_metadata
         return constrain(SpeculatedRows(logits, rows, drafts), metadata)
 
-    def _config_of_draft(self, vllm_config: Any) -> Any:
+    def _config_of_draft(self, vllm_config: "VllmConfig") -> "VllmConfig":
         return draft_vllm_config(vllm_config, self.model_config, model_config=self.model_config, quant_config=None)
 
-    def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> Any:
+    def _pass_of(self, target: torch.nn.Module, model: torch.nn.Module, layers: dict[str, "Attention"]) -> "DraftPass":
         return draft_pass(self._vllm_config, model, layers)
 
     @property
@@ -208,8 +214,7 @@ class VllmDraftEngine:
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
     ) -> torch.Tensor:
         self._pass.prepare(batch)
-        logits: torch.Tensor = self._pass.run(token_ids, positions, rows)
-        return logits
+        return self._pass.run(token_ids, positions, rows)
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: Sequence[list[int]]) -> None:
         self.coverage.forget(request_id)

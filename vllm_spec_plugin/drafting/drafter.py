@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
 from vllm_spec_plugin.config.settings import config_in
@@ -19,6 +19,11 @@ from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 
+if TYPE_CHECKING:
+    import torch
+
+    from vllm_spec_plugin.compat.types import GPUModelRunner, SchedulerOutput, VllmConfig
+
 
 class Drafter:
     """vLLM's custom proposer; the plugin's runner calls `draft` instead of `propose`.
@@ -31,7 +36,7 @@ class Drafter:
         scopes: scope of each request's text; None is private.
     """
 
-    def __init__(self, vllm_config: Any) -> None:
+    def __init__(self, vllm_config: "VllmConfig") -> None:
         """Builds the configured proposer.
 
         Args:
@@ -72,12 +77,13 @@ class Drafter:
             [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
         )
 
-    def load_model(self, target: Any) -> None:
+    def load_model(self, target: "torch.nn.Module") -> None:
         """Loads the draft model, if there is one; vLLM calls it after the target is loaded."""
         if self.engine is not None:
             self.engine.load(target)
             # vLLM finds the model here when it updates or restores weights, and its configuration there.
             self.model = self.engine.model
+            assert self._speculative is not None
             self._speculative.draft_model_config = self.engine.model_config
 
     def renew(self) -> None:
@@ -85,7 +91,7 @@ class Drafter:
         if self.engine is not None:
             self.engine.renew()
 
-    def bind(self, runner: Any) -> None:
+    def bind(self, runner: "GPUModelRunner") -> None:
         """Binds the proposers to a runner whose KV cache is laid out."""
         for source in (self.engine, self._states):
             if source is not None:
@@ -110,7 +116,7 @@ class Drafter:
         """Ids of the target's layers whose hidden states a head takes; empty without one."""
         return self.engine.aux_layers if self.engine is not None else ()
 
-    def note_states(self, runner: Any, planned: Container[str]) -> None:
+    def note_states(self, runner: "GPUModelRunner", planned: Container[str]) -> None:
         """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
 
         Args:
@@ -130,7 +136,7 @@ class Drafter:
             self._counters.of(method).requests_lost += head.states.num_lost
             head.states.num_lost = 0
 
-    def note_step(self, runner: Any, scheduler_output: Any, plan: StepPlan) -> None:
+    def note_step(self, runner: "GPUModelRunner", scheduler_output: "SchedulerOutput", plan: StepPlan) -> None:
         """Records a step's plan, before the runner updates its state.
 
         Args:

@@ -1,13 +1,13 @@
 """Runs an EAGLE-3 head in vLLM's worker, in the target's block pool, on the target's hidden states."""
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import PassBatch
-from vllm_spec_plugin.compat.eagle3 import HeadPass, head_pass, head_vllm_config, share_embedding
+from vllm_spec_plugin.compat.eagle3 import head_pass, head_vllm_config, share_embedding
 from vllm_spec_plugin.compat.runner import aux_states, step_spans
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.ranks import RanksDifferError
@@ -16,6 +16,11 @@ from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cpu_head_pass import CPUHeadPass
+    from vllm_spec_plugin.compat.eagle3 import HeadPass
+    from vllm_spec_plugin.compat.types import Attention, GPUModelRunner, VllmConfig
 
 # Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text. Not more
 # than a block: later requests compute the last block that they find, and what is left when a text ends lies in it.
@@ -30,10 +35,11 @@ class HeadEngine(VllmDraftEngine):
         states: the target's hidden states of positions that the head has not computed.
     """
 
+    _pass: "HeadPass | CPUHeadPass"
     # The entry at a position has the token after it.
     _shift = 1
 
-    def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
+    def __init__(self, vllm_config: "VllmConfig", weights: DraftWeights) -> None:
         """Creates the head's configuration; see `VllmDraftEngine`."""
         super().__init__(vllm_config, weights)
         self._head = read_head(weights.model)
@@ -45,14 +51,15 @@ class HeadEngine(VllmDraftEngine):
         # Tokens of the steps since text was last computed without drafts.
         self._num_since = 0
 
-    def load(self, target: Any) -> None:
+    def load(self, target: torch.nn.Module) -> None:
         """See `VllmDraftEngine`; the memory for hidden states is part of what vLLM then measures."""
         super().load(target)
         size = self._head.config.target_hidden_size * len(self.aux_layers)
         dtype, device = self._vllm_config.model_config.dtype, self._vllm_config.device_config.device
+        assert isinstance(dtype, torch.dtype)
         self.states = StateBuffer(torch.empty(self._num_rows, size, dtype=dtype, device=device), self.max_len)
 
-    def note_states(self, runner: Any, planned: Container[str]) -> bool:
+    def note_states(self, runner: "GPUModelRunner", planned: Container[str]) -> bool:
         """Keeps the target's hidden states of the present step, before it is sampled.
 
         Texts that the head did not compute in the step before are computed without drafts when many tokens have come
@@ -156,14 +163,15 @@ class HeadEngine(VllmDraftEngine):
         # Finite: where another token is allowed, its probability is 0 all the same.
         return constrained.clamp(min=torch.finfo(constrained.dtype).min)
 
-    def _config_of_draft(self, vllm_config: Any) -> Any:
+    def _config_of_draft(self, vllm_config: "VllmConfig") -> "VllmConfig":
         return head_vllm_config(vllm_config, self.model_config)
 
-    def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> HeadPass:
+    def _pass_of(
+        self, target: torch.nn.Module, model: torch.nn.Module, layers: dict[str, "Attention"]
+    ) -> "HeadPass | CPUHeadPass":
         if not self._head.has_embedding:
             share_embedding(model, target)
-        made: HeadPass = head_pass(self._vllm_config, model, layers)
-        return made
+        return head_pass(self._vllm_config, model, layers)
 
     def _forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch

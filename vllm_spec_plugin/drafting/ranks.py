@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ class RankAgreement:
     skip them, and those after drafting wait.
     """
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: dist.ProcessGroup) -> None:
         """Takes the process group of the ranks: a CPU one, for small messages."""
         self._group = group
         self._same = True

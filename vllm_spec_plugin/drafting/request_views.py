@@ -1,7 +1,7 @@
 """Builds proposers' views of vLLM's batch."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,9 +11,12 @@ from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.turns import Turns, longest
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
 
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner
+
 
 def request_views(
-    runner: Any,
+    runner: "GPUModelRunner",
     sampled_token_ids: list[list[int]],
     drafter: Drafter,
     plan: Mapping[str, Turns],
@@ -49,6 +52,8 @@ def request_views(
         request_id = batch.req_ids[i]
         request, turns = runner.requests[request_id], plan[request_id]
         params, planned = request.sampling_params, longest(turns)
+        assert params is not None, "it would have no turns"
+        assert request.prompt_token_ids is not None, "it would have no turns"
         # The scheduler counts a tree's tokens as if they stood one after the other.
         tokens = depth = runner.max_model_len - length - 1
         if params.max_tokens is not None:

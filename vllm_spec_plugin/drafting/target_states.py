@@ -1,10 +1,13 @@
 """Connects proposers that use the target's hidden states to the worker."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner, VllmConfig
 
 
 class TargetStates:
@@ -16,13 +19,15 @@ class TargetStates:
         device: device of the hidden states.
     """
 
-    def __init__(self, vllm_config: Any) -> None:
+    def __init__(self, vllm_config: "VllmConfig") -> None:
         """Reads the target's configuration."""
         self.hidden_size: int = vllm_config.model_config.get_hidden_size()
-        self.dtype: torch.dtype = vllm_config.model_config.dtype
-        self.device: torch.device = vllm_config.device_config.device
+        dtype, device = vllm_config.model_config.dtype, vllm_config.device_config.device
+        assert isinstance(dtype, torch.dtype)
+        assert isinstance(device, torch.device)
+        self.dtype, self.device = dtype, device
 
-    def bind(self, runner: Any) -> None:
+    def bind(self, runner: "GPUModelRunner") -> None:
         """Sets the runner whose batch gets drafts."""
         self._runner = runner
 

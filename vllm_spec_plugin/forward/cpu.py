@@ -33,5 +33,6 @@ class TextCPUWorker(NativeCPUWorker):
         """Builds the runner."""
         built = super().init_device()
         if self.use_v2_model_runner:
-            draft_on_v2(self.model_runner, self.vllm_config)
+            runner: Any = self.model_runner
+            draft_on_v2(runner, self.vllm_config)
         return built

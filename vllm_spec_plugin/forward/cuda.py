@@ -16,7 +16,7 @@ class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):
 class SpecCUDAWorker(SpecWorkerMixin, ReloadsDrafter, Worker):
     """vLLM's CUDA worker, running `SpecGPUModelRunner`; vLLM picks its V1 runner for custom proposers."""
 
-    def _make_model_runner(self) -> Any:
+    def _make_model_runner(self) -> GPUModelRunner:
         return SpecGPUModelRunner(self.vllm_config, self.device)
 
 
@@ -28,7 +28,7 @@ class TextCUDAWorker(NativeCUDAWorker):
     """vLLM's CUDA worker, whose runner verifies drafts that the scheduler sends, which V1 does by itself, or heads'."""
 
     def _make_model_runner(self) -> Any:
-        runner = super()._make_model_runner()
+        runner: Any = super()._make_model_runner()
         if self.use_v2_model_runner:
             draft_on_v2(runner, self.vllm_config)
         return runner

@@ -1,7 +1,7 @@
 """Speculation in the model runner, for vLLM's CPU and CUDA runners."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,17 @@ from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict
 from vllm_spec_plugin.verification.tree import TreeVerdict
 
 if TYPE_CHECKING:
+    import torch
+
     from vllm_spec_plugin.compat.cuda import GPUModelRunner as Runner
+    from vllm_spec_plugin.compat.types import (
+        CommonAttentionMetadata,
+        SamplerOutput,
+        SamplingMetadata,
+        SchedulerOutput,
+        SpecDecodeMetadata,
+        SpeculativeConfig,
+    )
 else:
     Runner = object
 
@@ -56,7 +66,7 @@ class RunnerStep:
     trees: TreesInStep | None = None
     verdict: TreeVerdict | ChainVerdict | None = None
     accepted_nodes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    to_draft: tuple[list[list[int]], Any] | None = None
+    to_draft: "tuple[list[list[int]], torch.Tensor | None] | None" = None
 
 
 class SpecRunnerMixin(Runner):
@@ -68,12 +78,11 @@ class SpecRunnerMixin(Runner):
     """
 
     drafter: Drafter  # type: ignore[assignment]
-    rejection_sampler: Any
-    attn_groups: list[list[Any]]
+    rejection_sampler: SpecRejectionSampler  # type: ignore[assignment]
     tree_attention: TreeAttention | None = None
     step: RunnerStep
     # vLLM's speculative configuration while a step does not see it.
-    hidden_speculation: Any = None
+    _hidden_speculation: "SpeculativeConfig | None" = None
     # Whether the target returns hidden states of the drafter's `aux_layers`, too.
     use_aux_hidden_state_outputs: bool = False
 
@@ -102,11 +111,11 @@ class SpecRunnerMixin(Runner):
     def _get_eagle3_aux_layers_from_config(self) -> tuple[int, ...] | None:
         return self.drafter.aux_layers or None
 
-    def _update_states(self, scheduler_output: Any) -> Any:
+    def _update_states(self, scheduler_output: "SchedulerOutput") -> Callable[..., Any] | None:
         plan = plan_of(scheduler_output)
         self.step = RunnerStep(plan, scheduler_output.scheduled_spec_decode_tokens)
         # Where the step before failed, it may be hidden still.
-        compat.show_speculation(self)
+        self._show_speculation()
         if plan.rollback:
             cut_block_tables(self, plan.rollback)
         self.drafter.note_step(self, scheduler_output, plan)
@@ -114,10 +123,15 @@ class SpecRunnerMixin(Runner):
             self.drafter.pending.lay_out(scheduler_output.scheduled_spec_decode_tokens)
         return super()._update_states(scheduler_output)
 
+    def _show_speculation(self) -> None:
+        """Shows vLLM its speculative configuration again, if a step does not see it."""
+        if self._hidden_speculation is not None:
+            self.speculative_config, self._hidden_speculation = self._hidden_speculation, None
+
     def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
         """Lays out the KV cache, the draft model's included."""
         super().initialize_kv_cache(*args, **kwargs)
-        check_runner(self)
+        check_runner(self, self.drafter.config, self.drafter.layers)
         self._groups_of_target = compat.attention_groups_of_target(self, self.drafter.layers)
         if self.drafter.config.drafts_trees:
             layers = compat.attention_layers(self) - self.drafter.layers
@@ -130,13 +144,13 @@ class SpecRunnerMixin(Runner):
         make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
         super().profile_run(*args, **kwargs)
 
-    def _dummy_sampler_run(self, hidden_states: Any) -> Any:
+    def _dummy_sampler_run(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
         # vLLM measures the memory of verification by it, on a GPU.
         sampler, config = self.rejection_sampler, self.drafter.config
         draws = any(getattr(proposer, "draft_sampling", "") == "probabilistic" for proposer in config.proposers)
         longest = config.draft_length.tokens, self.max_num_tokens, draws
         verify = functools.partial(compat_sampling.verify_longest, sampler, *longest)
-        self.rejection_sampler = verify
+        self.rejection_sampler = verify  # type: ignore[assignment] # vLLM calls it
         try:
             return super()._dummy_sampler_run(hidden_states)
         finally:
@@ -174,11 +188,12 @@ class SpecRunnerMixin(Runner):
         kv_draft_bytes = kv_bytes * per_token["draft"] // (sum(per_token.values()) or 1)
         return describe(self.drafter.config.summary, self.drafter.weight_bytes, kv_bytes, kv_draft_bytes)
 
-    def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def _prepare_inputs(self, scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any) -> Any:
         step, drafter = self.step, self.drafter
         step.by_vllm = not step.drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
         if step.by_vllm and not step.plan.turns:
-            compat.hide_speculation(self)
+            # vLLM runs the rest of the step as without speculation: its preparation for drafts takes 0.1 ms on a CPU.
+            self._hidden_speculation, self.speculative_config = self.speculative_config, None
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
         if self.tree_attention is not None and step.drafts:
             with Timing(drafter.counters, "tree_seconds"):
@@ -194,11 +209,12 @@ class SpecRunnerMixin(Runner):
         num_tokens: int,
         *args: Any,
         num_tokens_padded: int | None = None,
-        slot_mappings: Any = None,
+        slot_mappings: "dict[int, torch.Tensor] | None" = None,
         **kwargs: Any,
     ) -> Any:
         if (trees := self.step.trees) is not None:
             with Timing(self.drafter.counters, "tree_seconds"):
+                assert slot_mappings is not None
                 return trees.metadata(num_tokens_padded or num_tokens, slot_mappings[trees.attention.group])
         # The draft model's passes have metadata of their own.
         groups, self.attn_groups = self.attn_groups, self._groups_of_target
@@ -209,11 +225,15 @@ class SpecRunnerMixin(Runner):
         finally:
             self.attn_groups = groups
 
-    def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
+    def _sample(
+        self, logits: "torch.Tensor | None", spec_decode_metadata: "SpecDecodeMetadata | None"
+    ) -> "SamplerOutput":
         batch, drafter, step = self.input_batch, self.drafter, self.step
         if step.by_vllm:
             drafter.pending.drop(batch.req_ids)
             return super()._sample(logits, None)
+        assert logits is not None
+        assert spec_decode_metadata is not None
         trees = step.trees
         with Timing(drafter.counters, "verification_seconds"):
             token_ids = [step.drafts.get(request_id, ()) for request_id in batch.req_ids]
@@ -245,17 +265,17 @@ class SpecRunnerMixin(Runner):
             self.rejection_sampler.positions.advance(generator, len(token_ids[i]))
         return booked
 
-    def _input_fits_in_drafter(self, common_attn_metadata: Any) -> bool:
+    def _input_fits_in_drafter(self, common_attn_metadata: "CommonAttentionMetadata | None") -> bool:
         # vLLM disables drafts for the batch when one request nears its end; the plugin limits that request's K.
         return common_attn_metadata is not None
 
     def propose_draft_token_ids(
         self,
-        scheduler_output: Any,
+        scheduler_output: "SchedulerOutput",
         sampled_token_ids: Any,
-        sampling_metadata: Any,
-        hidden_states: Any,
-        sample_hidden_states: Any,
+        sampling_metadata: "SamplingMetadata",
+        hidden_states: "torch.Tensor",
+        sample_hidden_states: "torch.Tensor",
         *args: Any,
         **kwargs: Any,
     ) -> list[list[int]]:
@@ -268,7 +288,7 @@ class SpecRunnerMixin(Runner):
             step.to_draft = sampled_token_ids, hidden
         return []
 
-    def take_draft_token_ids(self) -> Any:
+    def take_draft_token_ids(self) -> DraftTokenIds | None:
         """Drafts for the next step, and returns the drafts with their `DraftResult`; None if the plan has no turns.
 
         vLLM calls it when the step's outputs are on their way to the clients, so that no token waits for drafting.
@@ -276,7 +296,9 @@ class SpecRunnerMixin(Runner):
         step, self.step = self.step, RunnerStep()
         return None if step.to_draft is None else self._draft(step.plan, *step.to_draft)
 
-    def _draft(self, plan: StepPlan, sampled_token_ids: list[list[int]], hidden: Any) -> DraftTokenIds:
+    def _draft(
+        self, plan: StepPlan, sampled_token_ids: list[list[int]], hidden: "torch.Tensor | None"
+    ) -> DraftTokenIds:
         """Drafts after the sampled tokens of each batch row and the hidden states that they were sampled from."""
         drafter, trees = self.drafter, dict[str, TreeShape]()
         views = request_views(self, sampled_token_ids, drafter, plan.turns, hidden)
@@ -295,12 +317,12 @@ class SpecRunnerMixin(Runner):
         if self.use_aux_hidden_state_outputs:
             self.drafter.note_states(self, self.step.plan.turns)
         output = super().sample_tokens(grammar_output)
-        compat.show_speculation(self)
+        self._show_speculation()
         if output is not None:
             self._send_result(output)
         return output
 
-    def _send_result(self, output: Any) -> None:
+    def _send_result(self, output: object) -> None:
         """Sends the step's `StepResult` to the scheduler, unless it is empty."""
         counters, nodes, probe = self.drafter.take_counters() or None, self.step.accepted_nodes, self._step_probe
         if counters is not None or nodes or probe:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,6 +10,9 @@ from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.forward.tree_step import StepRequest, TreeStep, plan_tree_step
 from vllm_spec_plugin.messages import Forks
 from vllm_spec_plugin.verification.topology import Topology
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class TreesInStep:
 
 def lay_out(
     attention: TreeAttention,
-    runner: Any,
+    runner: "GPUModelRunner",
     num_scheduled: Mapping[str, int],
     trees: Sequence[Topology],
     forks: Mapping[str, Forks],

@@ -1,12 +1,15 @@
 """Cuts the worker's block tables when the scheduler rolls blocks back."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.messages import TableLengths
 
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner
 
-def cut_block_tables(runner: Any, rollback: Mapping[str, TableLengths]) -> None:
+
+def cut_block_tables(runner: "GPUModelRunner", rollback: Mapping[str, TableLengths]) -> None:
     """Cuts requests' block tables to the lengths that the scheduler rolled them back to.
 
     vLLM's runner only appends to its tables: without this, new blocks would follow freed ones, and KV be written to

@@ -2,9 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from vllm_spec_plugin.compat.kv_cache import BlockPool, KVCacheBlock, cached_blocks, pending_copies
+from vllm_spec_plugin.compat.kv_cache import (
+    BlockPool,
+    KVCacheBlock,
+    SingleTypeKVCacheManager,
+    cached_blocks,
+    pending_copies,
+)
 
 
 class KVIntegrityError(RuntimeError):
@@ -13,7 +18,7 @@ class KVIntegrityError(RuntimeError):
 
 def check_blocks(
     pool: BlockPool,
-    managers: Sequence[Any],
+    managers: Sequence[SingleTypeKVCacheManager],
     retained: Iterable[KVCacheBlock] = (),
     forks: Mapping[str, Iterable[KVCacheBlock]] | None = None,
 ) -> None:
@@ -49,8 +54,8 @@ def check_blocks(
     for block in retained:
         owners[block.block_id].append("a retained copy")
 
-    for request_id, blocks in (forks or {}).items():
-        for block in blocks:
+    for request_id, fork in (forks or {}).items():
+        for block in fork:
             owners[block.block_id].append(f"a fork of request {request_id}")
             if block.block_hash is not None:
                 faults.append(f"block {block.block_id} is a fork of request {request_id} and in the prefix cache")

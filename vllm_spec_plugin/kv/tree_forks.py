@@ -1,9 +1,9 @@
 """Allocates KV blocks for branches of trees that are verified."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.messages import Forks, TreeShape
 
@@ -29,7 +29,7 @@ class TreeForks:
         """Drops the waiting tree of a finished request."""
         self._waiting.pop(request_id, None)
 
-    def give(self, output: Any, running: Sequence[Request]) -> dict[str, Forks]:
+    def give(self, output: SchedulerOutput, running: Sequence[Request]) -> dict[str, Forks]:
         """Allocates blocks for branches of requests that verify a tree in the planned step.
 
         Earlier requests come first. With too few blocks the workers leave out a tree's last branches, regardless of

@@ -20,6 +20,7 @@ from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import EngineArgs, VllmConfig
     from vllm_spec_plugin.config import PluginConfig
     from vllm_spec_plugin.proposers.section import Target
 
@@ -92,7 +93,7 @@ def _read(given: Any) -> dict[str, Any]:
     raise ConfigError(f"{KEY}: got {show(named)}; allowed: the path of a plugin.yaml")
 
 
-def _given(engine_args: Any) -> Any:
+def _given(engine_args: "EngineArgs") -> Any:
     """Returns what the arguments say about a plugin.yaml; None if nothing.
 
     In `additional_config`, which vLLM ignores, a plugin.yaml can be named for servers that must also start where vLLM
@@ -106,7 +107,7 @@ def _given(engine_args: Any) -> Any:
     return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
 
 
-def configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool = False) -> Any:
+def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_server: bool = False) -> Any:
     """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
     given = _given(engine_args)
     if given is None:
@@ -125,7 +126,7 @@ def configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool =
             plugin = translate(engine_args, settings)
         source = settings[KEY]["source"]
         with vllm_args.speculative_config_made_by(_naming(given, source) if plugin.is_native else None, engine_args):
-            config = create()
+            config: VllmConfig = create()
     finally:
         for name, value in before.items():
             setattr(engine_args, name, value)
@@ -140,6 +141,7 @@ def configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool =
         # vLLM has chosen only now.
         config.scheduler_config.scheduler_cls = mode.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
+    assert config.speculative_config is not None
     frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies)
     engine = engine_of(config, from_text=mode.from_text)
     log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
@@ -170,7 +172,7 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def _mend_sampler(config: Any) -> None:
+def _mend_sampler(config: "VllmConfig") -> None:
     """Lets the workers of a CPU's V1 runner verify sampled drafts right."""
     parallel = config.parallel_config
     if vllm_args.platform() != "cpu" or config.use_v2_model_runner:
@@ -197,7 +199,7 @@ def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]],
     return called
 
 
-def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
+def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig":
     """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
     Args:
@@ -255,7 +257,7 @@ def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
             raise ConfigError(f"{config.where(proposer, show_source(source))}: {text}; allowed: greedy")
 
 
-def _target(engine_args: Any) -> "Target":
+def _target(engine_args: "EngineArgs") -> "Target":
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.section import Target
 

@@ -1,11 +1,14 @@
 """Checks requests, reads predicted outputs and exports metrics in vLLM's frontend process."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_spec_plugin.compat import frontend, openai_api
 from vllm_spec_plugin.config.plugin import PluginConfig
 from vllm_spec_plugin.config.request_options import SPEC_PREDICTION, check_options
 from vllm_spec_plugin.register import predictions
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import SpeculativeConfig
 
 PROPOSER = "vllm_spec_plugin.drafting.drafter.Drafter"
 # Attribute of vLLM's `SpeculativeConfig`: a `Served`.
@@ -41,7 +44,7 @@ def patch() -> None:
     )
 
 
-def attach(speculative_config: Any, config: PluginConfig, *, vllm_verifies: bool) -> None:
+def attach(speculative_config: "SpeculativeConfig", config: PluginConfig, *, vllm_verifies: bool) -> None:
     """Puts what frontend processes need into vLLM's `SpeculativeConfig`, and takes streams apart if it says so."""
     if config.stream_granularity != "free":
         frontend.keep_outputs_apart()
@@ -55,18 +58,18 @@ def attach(speculative_config: Any, config: PluginConfig, *, vllm_verifies: bool
     setattr(speculative_config, _SERVED, served)
 
 
-def served_by(speculative_config: Any) -> Served:
+def served_by(speculative_config: "SpeculativeConfig | None") -> Served:
     """Returns what `attach` has put in."""
     served: Served = getattr(speculative_config, _SERVED)
     return served
 
 
-def is_ours(speculative_config: Any) -> bool:
+def is_ours(speculative_config: "SpeculativeConfig | None") -> bool:
     """Whether vLLM's `SpeculativeConfig` was made from a plugin.yaml."""
     return hasattr(speculative_config, _SERVED)
 
 
-def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -> None:
+def _check_request(extra_args: dict[str, Any] | None, speculative_config: "SpeculativeConfig") -> None:
     served = served_by(speculative_config)
     check_options(
         extra_args,
@@ -76,15 +79,15 @@ def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -
     )
 
 
-def _vllm_verifies(speculative_config: Any) -> bool:
+def _vllm_verifies(speculative_config: "SpeculativeConfig | None") -> bool:
     return served_by(speculative_config).vllm_verifies
 
 
-def _takes_predictions(speculative_config: Any) -> bool:
+def _takes_predictions(speculative_config: "SpeculativeConfig | None") -> bool:
     return is_ours(speculative_config) and served_by(speculative_config).takes_predictions
 
 
-def _start_metrics(speculative_config: Any, model_name: str, engine: str) -> None:
+def _start_metrics(speculative_config: "SpeculativeConfig", model_name: str, engine: str) -> None:
     from vllm_spec_plugin.metrics.prometheus import exporter
 
     served = served_by(speculative_config)

@@ -3,13 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import ModelRunnerOutput, SchedulerOutput
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.draft_length.control import (
@@ -81,12 +82,17 @@ class DraftLengthAdapter:
             return
         assert request.sampling_params is not None, "it would have no drafts"
         options = read_options(request.sampling_params.extra_args)
-        limits = DraftLimits.of(request, options, self._most, self._proposers, self._max_model_len)
+        limits = DraftLimits.of(
+            request.num_prompt_tokens + request.max_tokens, options, self._most, self._proposers, self._max_model_len
+        )
         if any(limits.usual):
             self._limits[request.request_id] = limits
 
     def _why_without_drafts(self, request: Request) -> str | None:
-        return why_without_drafts(request)
+        params = request.sampling_params
+        if params is None:
+            return POOLING
+        return why_without_drafts(params.thinking_token_budget, request.resumable, request.prompt_embeds)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""
@@ -113,7 +119,7 @@ class DraftLengthAdapter:
         self._finish(now)
         self.ledger.begin(now)
 
-    def admitted(self, output: Any, loaded: Mapping[str, int]) -> None:
+    def admitted(self, output: SchedulerOutput, loaded: Mapping[str, int]) -> None:
         """Notes what a proposer with KV finds of texts that a step admits.
 
         Args:
@@ -123,7 +129,9 @@ class DraftLengthAdapter:
         if self._uncomputed.proposer is not None and not self.control.is_constant:
             self._uncomputed.admit(output, self._limits, loaded)
 
-    def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
+    def plan(
+        self, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int]
+    ) -> dict[str, Turns]:
         """Plans the drafts at the end of a step that vLLM has planned.
 
         Args:
@@ -142,7 +150,7 @@ class DraftLengthAdapter:
             self._plan_step(step, output, running, max_step_tokens)
         return step.turns
 
-    def _plan_constant(self, step: Step, output: Any, running: Sequence[Request]) -> None:
+    def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
         scheduled, turns = output.num_scheduled_tokens, step.turns
         for request in running:
             request_id = request.request_id
@@ -164,7 +172,7 @@ class DraftLengthAdapter:
         return plan
 
     def _plan_step(
-        self, step: Step, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]
+        self, step: Step, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int]
     ) -> None:
         kv_proposer, before = self._uncomputed.proposer, self.ledger.before
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
@@ -202,8 +210,8 @@ class DraftLengthAdapter:
                     step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
         self._decisions.chosen(chosen)
         if before.turns and () in chosen:
-            off = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
-            self._decisions.switched_off(off, before.turns)
+            left_out = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
+            self._decisions.switched_off(left_out, before.turns)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", explain(requests, chosen, step.promise, self.control.acceptance, self._methods))
 
@@ -280,7 +288,7 @@ class DraftLengthAdapter:
             self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
         return source or 0
 
-    def ended(self, step: Step, outcome: Any, *, num_output: int, is_busy: bool) -> None:
+    def ended(self, step: Step, outcome: ModelRunnerOutput, *, num_output: int, is_busy: bool) -> None:
         """Takes a step whose outcome has come; it ends with the planning of the next one.
 
         Args:

@@ -7,7 +7,14 @@ from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
-from vllm_spec_plugin.compat.scheduler import Scheduler, disable_placeholder_drafts
+from vllm_spec_plugin.compat.scheduler import (
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    Scheduler,
+    SchedulerOutput,
+    SchedulerStats,
+    disable_placeholder_drafts,
+)
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -67,11 +74,11 @@ class SpecScheduling(Scheduler):
 
     def _end_step(
         self,
-        scheduler_output: Any,
-        model_runner_output: Any,
+        scheduler_output: SchedulerOutput,
+        model_runner_output: ModelRunnerOutput,
         nodes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
         depths: Mapping[str, int] = MappingProxyType({}),
-    ) -> Any:
+    ) -> dict[int, EngineCoreOutputs]:
         """Counts the outcome of the earliest step, lets vLLM take it, and reports it to the policy.
 
         Args:
@@ -95,8 +102,8 @@ class SpecScheduling(Scheduler):
     def _count_acceptance(
         self,
         step: Step,
-        scheduler_output: Any,
-        model_runner_output: Any,
+        scheduler_output: SchedulerOutput,
+        model_runner_output: ModelRunnerOutput,
         nodes: Mapping[str, tuple[int, ...]],
         depths: Mapping[str, int],
     ) -> None:
@@ -136,13 +143,13 @@ class SpecScheduling(Scheduler):
         for (source, drafted, accepted), num_drafts in counts.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 
-    def _regrouped(self, outputs: Any) -> Any:
+    def _regrouped(self, outputs: dict[int, EngineCoreOutputs]) -> dict[int, EngineCoreOutputs]:
         """Returns a step's outputs to the frontend, with their tokens in groups if these are configured."""
         if self._stream is not None:
             self._stream.regroup(outputs)
         return outputs
 
-    def make_stats(self, *args: Any, **kwargs: Any) -> Any:
+    def make_stats(self, *args: Any, **kwargs: Any) -> SchedulerStats | None:
         """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""
         stats = super().make_stats(*args, **kwargs)
         if stats is None:

@@ -1,7 +1,8 @@
 """Text tokens that the proposer with a KV cache of its own has not computed."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 
 
 class UncomputedTokens:
@@ -17,7 +18,7 @@ class UncomputedTokens:
         self._nothing = (0,) * num_proposers
         self._computed: dict[str, int] = {}
 
-    def admit(self, output: Any, limits: Mapping[str, object], loaded: Mapping[str, int]) -> None:
+    def admit(self, output: SchedulerOutput, limits: Mapping[str, object], loaded: Mapping[str, int]) -> None:
         """Notes how much of admitted texts the prefix cache had: the proposer's part of it is there too.
 
         Args:

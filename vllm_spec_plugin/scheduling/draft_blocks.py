@@ -1,10 +1,9 @@
 """KV blocks for drafts: reserved from free blocks, rolled back when not used, given up where texts need them."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
-from vllm_spec_plugin.compat.scheduler import Scheduler, append_blocks
+from vllm_spec_plugin.compat.scheduler import Scheduler, SchedulerOutput, append_blocks
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.pressure import Demand, keep_drafts
@@ -157,7 +156,7 @@ class DraftBlocks:
         longest = min(self._scheduler.max_model_len, request.num_prompt_tokens + request.max_tokens)
         return min(longest, request.num_tokens + num_verified + 1 + length)
 
-    def reserve(self, output: Any, turns: Mapping[str, Turns]) -> None:
+    def reserve(self, output: SchedulerOutput, turns: Mapping[str, Turns]) -> None:
         """Reserves slots for the drafts of the planned step, for earlier requests first.
 
         Slots from vLLM for the step's drafts are rolled back later, too.

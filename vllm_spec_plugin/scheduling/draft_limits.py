@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vllm_spec_plugin.config.request_options import RequestOptions
 from vllm_spec_plugin.proposers.section import ProposerConfig
@@ -29,7 +28,7 @@ class DraftLimits:
     @classmethod
     def of(
         cls,
-        request: Any,
+        end: int,
         options: RequestOptions,
         max_tokens: int,
         proposers: Sequence[ProposerConfig],
@@ -38,14 +37,13 @@ class DraftLimits:
         """Combines a request's options with the configuration.
 
         Args:
-            request: vLLM's `Request`.
+            end: tokens of the text with all output tokens of the request.
             options: the request's options.
             max_tokens: the configuration's maximum draft length, in tokens.
             proposers: proposers of the configuration.
             max_model_len: maximum tokens of a request.
         """
         max_tokens = max_tokens if options.max_tokens is None else min(options.max_tokens, max_tokens)
-        end = request.num_prompt_tokens + request.max_tokens
         return cls(
             tuple(max_tokens if options.allows(proposer) else 0 for proposer in proposers),
             min(max_model_len, end) - 2 - max_tokens,

@@ -1,22 +1,24 @@
 """Decides from a request's options whether it may have drafts, and the scope of its text."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET
+from vllm_spec_plugin.metrics.counters import PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET
 
 SharedScope = Literal["salt", "global"]
 # The scope of requests without a salt, if they share text.
 GLOBAL = "global"
 
 
-def why_without_drafts(request: Any) -> str | None:
-    """Returns why a request gets no drafts, or None if it may have drafts.
+def why_without_drafts(thinking_token_budget: int | None, resumable: bool, prompt_embeds: object | None) -> str | None:
+    """Returns why a request that samples gets no drafts, or None if it may have drafts.
 
     The scheduler's process decides, from constant options of the request, so that all ranks agree. A request's own
     `spec: off` is no such reason, see `read_options`.
 
     Args:
-        request: vLLM's `Request`.
+        thinking_token_budget: the request's; None without one.
+        resumable: whether further turns of a streaming session may follow.
+        prompt_embeds: embeddings in place of token ids; None without any.
 
     Returns:
         One of `WITHOUT_DRAFTS`:
@@ -24,18 +26,12 @@ def why_without_drafts(request: Any) -> str | None:
         `resumable`: if a session's turn stops inside accepted drafts, vLLM cuts the text, not the computed tokens; the
         next turn would use keys and values of the cut tokens.
         `prompt_embeds`: positions of the prompt have no token ids to draft from.
-        `pooling`: nothing is sampled.
     """
-    params = request.sampling_params
-    if params is None:
-        return POOLING
-    if params.thinking_token_budget is not None:
+    if thinking_token_budget is not None:
         return THINKING_BUDGET
-    if request.resumable:
+    if resumable:
         return RESUMABLE
-    if request.prompt_embeds is not None:
-        return PROMPT_EMBEDS
-    return None
+    return PROMPT_EMBEDS if prompt_embeds is not None else None
 
 
 def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:

@@ -6,7 +6,8 @@ draft stands wherever they have none.
 
 from typing import Any
 
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.native import NativeScheduler
@@ -17,7 +18,7 @@ from vllm_spec_plugin.turns import Turns, length_of
 class MixedScheduler(NativeScheduler):
     """Drafts from texts before it plans a step; the last proposer of the configuration is vLLM's drafter."""
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config = config_in(vllm_config.additional_config)
         self._members = config.proposers[: self._adapter.native]
@@ -46,6 +47,6 @@ class MixedScheduler(NativeScheduler):
         members = [member for member, _ in turns]
         return turns[: members.index(self._adapter.native)] if self._adapter.native in members else turns
 
-    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self._texts.finish(request.request_id)
         return super()._free_request(request, *args, **kwargs)

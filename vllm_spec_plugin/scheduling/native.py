@@ -7,7 +7,13 @@ after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be h
 from typing import Any
 
 from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.compat.scheduler import (
+    DraftTokenIds,
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    VllmConfig,
+)
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
@@ -22,7 +28,7 @@ class NativeScheduler(SpecScheduling):
 
     is_async = False
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens, True)
@@ -38,7 +44,7 @@ class NativeScheduler(SpecScheduling):
         self._connect(config, adapter, counters)
         self._can_shorten = can_shorten(vllm_config)
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plans a step; its draft lengths are chosen in `_update_after_schedule`."""
         self._begin()
         return super().schedule(*args, **kwargs)
@@ -47,7 +53,7 @@ class NativeScheduler(SpecScheduling):
         """Begins a step, whose planning starts."""
         self._adapter.started()
 
-    def _update_after_schedule(self, scheduler_output: Any) -> None:
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
         turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
         if self._can_shorten:
@@ -65,7 +71,9 @@ class NativeScheduler(SpecScheduling):
             drafts.append(own[:length])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
         """Updates requests, estimates and counters from a step's outcome."""
         step = self._adapter.take_step()
         drafts = scheduler_output.scheduled_spec_decode_tokens
@@ -77,7 +85,9 @@ class NativeScheduler(SpecScheduling):
         self._adapter.finished(step, num_output)
         return self._regrouped(outputs)
 
-    def _count_outcomes(self, step: Step, scheduler_output: Any, model_runner_output: Any) -> None:
+    def _count_outcomes(
+        self, step: Step, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> None:
         drafts, invalid = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_invalid_spec_tokens or {}
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         counts: VerifiedCounts = {}
@@ -105,12 +115,12 @@ class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
 
     is_async = True
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         # vLLM shares such lists between requests and does not change them.
         self._placeholders = [[-1] * length for length in range(self.num_spec_tokens + 1)]
 
-    def _update_after_schedule(self, scheduler_output: Any) -> None:
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
         turns = self._adapter.latest
         for request_id in scheduler_output.num_scheduled_tokens:

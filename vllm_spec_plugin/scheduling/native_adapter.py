@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
@@ -57,7 +58,9 @@ class NativeAdapter(DraftLengthAdapter):
         """Begins a step, whose planning starts."""
         self.ledger.begin(time.perf_counter())
 
-    def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
+    def plan(
+        self, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int]
+    ) -> dict[str, Turns]:
         """See `DraftLengthAdapter`."""
         turns = super().plan(output, running, max_step_tokens)
         if self._to_bound:
@@ -68,7 +71,7 @@ class NativeAdapter(DraftLengthAdapter):
             step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
         return turns
 
-    def _bound(self, output: Any, turns: dict[str, Turns]) -> None:
+    def _bound(self, output: SchedulerOutput, turns: dict[str, Turns]) -> None:
         """Cuts drafts so that even the token after them is below its request's `min_tokens`, until these are there."""
         for request_id in turns.keys() & self._to_bound.keys():
             request, least = self._to_bound[request_id]

@@ -4,7 +4,13 @@ import logging
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.compat.scheduler import (
+    DraftTokenIds,
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    VllmConfig,
+)
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import ConnectedKVCacheManager, SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
@@ -32,7 +38,7 @@ class SpecScheduler(SpecScheduling):
 
     kv_cache_manager: SpecKVCacheManager
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         config = config_in(vllm_config.additional_config)
         uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
         manager = SpecKVCacheManager if vllm_config.kv_transfer_config is None else ConnectedKVCacheManager
@@ -53,7 +59,7 @@ class SpecScheduler(SpecScheduling):
             if config.kv_proposer is not None:
                 self.num_lookahead_tokens = 1 + config.draft_length.tokens
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
         self._adapter.started()
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
@@ -76,7 +82,7 @@ class SpecScheduler(SpecScheduling):
             send(output, StepPlan(turns, scopes, rollback, forks, loaded))
         return output
 
-    def _loaded(self, output: Any) -> dict[str, int]:
+    def _loaded(self, output: SchedulerOutput) -> dict[str, int]:
         """See `StepPlan`."""
         manager = self.kv_cache_manager
         if not isinstance(manager, ConnectedKVCacheManager) or not manager.loaded:
@@ -89,7 +95,7 @@ class SpecScheduler(SpecScheduling):
         running = {request.request_id for request in self.running}
         return {request_id: lengths for request_id, lengths in tables.items() if request_id in running}
 
-    def _scopes_of_new(self, output: Any) -> dict[str, str | None]:
+    def _scopes_of_new(self, output: SchedulerOutput) -> dict[str, str | None]:
         """Scopes of requests whose first step is planned; counts those in the scope of no salt."""
         assert self._shared_scope is not None
         requests = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
@@ -97,7 +103,9 @@ class SpecScheduler(SpecScheduling):
         self._counters.of(self._method).requests_without_salt += sum(scope == GLOBAL for scope in scopes.values())
         return scopes
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
         """Updates requests, estimates and counters from a step's outcome."""
         result = result_of(model_runner_output)
         if result.counters is not None:

@@ -1,9 +1,11 @@
 """Sends tokens to the frontend one by one or in groups of one size, independent of the tokens per step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from vllm_spec_plugin.compat.scheduler import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
     StreamToken,
     merge_metadata,
     set_stream_tokens,
@@ -57,7 +59,7 @@ class StreamGroups(Generic[Token]):
 class SingleTokens:
     """Sends a step's tokens one by one: parsers of tool calls and reasoning see what they see without drafts."""
 
-    def regroup(self, outputs: Mapping[int, Any]) -> None:
+    def regroup(self, outputs: Mapping[int, EngineCoreOutputs]) -> None:
         """Splits the outputs of a step.
 
         Args:
@@ -85,9 +87,9 @@ class GroupedStream:
         """
         self._groups: StreamGroups[StreamToken] = StreamGroups(size)
         # The latest output that was left out, per request, merged with those before it.
-        self._unsaid: dict[str, Any] = {}
+        self._unsaid: dict[str, EngineCoreOutput] = {}
 
-    def regroup(self, outputs: Mapping[int, Any]) -> None:
+    def regroup(self, outputs: Mapping[int, EngineCoreOutputs]) -> None:
         """Moves tokens between the outputs of this step and later ones.
 
         Args:
@@ -102,7 +104,7 @@ class GroupedStream:
         self._groups.drop(request_id)
         self._unsaid.pop(request_id, None)
 
-    def _leaves(self, output: Any) -> bool:
+    def _leaves(self, output: EngineCoreOutput) -> bool:
         request_id = output.request_id
         tokens = self._groups.release(request_id, stream_tokens(output), is_last=output.finished)
         set_stream_tokens(output, tokens)

@@ -6,7 +6,14 @@ A request's next step is planned when its last one's tokens are known, so schedu
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import (
+    DraftTokenIds,
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    VllmConfig,
+)
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -20,7 +27,7 @@ from vllm_spec_plugin.turns import Turns
 class TextScheduler(SpecScheduling):
     """Drafts before it plans a step, when the outputs of the last one are on their way to the clients."""
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
@@ -29,7 +36,7 @@ class TextScheduler(SpecScheduling):
         self._drafts = TextDrafts(config.proposers, tokens, vocab_size)
         self._shared_scope = config.text_scope
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""
         if turns := self._adapter.to_draft:
             self._draft(turns)
@@ -49,10 +56,12 @@ class TextScheduler(SpecScheduling):
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Ignores what the worker sends: it drafts nothing."""
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
         """Updates requests, estimates and counters from a step's outcome."""
         return self._end_step(scheduler_output, model_runner_output)
 
-    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self._drafts.finish(request.request_id)
         return super()._free_request(request, *args, **kwargs)

@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.config.request_options import read_prediction
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft, RequestView
@@ -43,7 +44,7 @@ class TextRequest(NamedTuple):
 
 
 def text_requests(
-    turns: Mapping[str, Turns], requests: Mapping[str, Any], max_model_len: int, shared_scope: SharedScope | None
+    turns: Mapping[str, Turns], requests: Mapping[str, Request], max_model_len: int, shared_scope: SharedScope | None
 ) -> list[TextRequest]:
     """Returns the requests to draft for: those that have output, all of it known, and room for a draft.
 
@@ -61,6 +62,7 @@ def text_requests(
         # With pipeline stages a step of the request may be under way.
         if request.num_computed_tokens >= request.num_tokens:
             continue
+        assert request.sampling_params is not None, "it would have no turns"
         # Verification adds a token after the drafts.
         room = min(request.max_tokens - request.num_output_tokens, max_model_len - request.num_tokens) - 1
         if room < 1:

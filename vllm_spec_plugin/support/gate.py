@@ -3,7 +3,7 @@
 It checks twice: vLLM's configuration before any process starts, and the layers and KV cache of each worker.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.draft_model import draft_model_config
 from vllm_spec_plugin.compat.model_facts import Facts
@@ -14,10 +14,11 @@ from vllm_spec_plugin.support import refusals
 from vllm_spec_plugin.support.rules import NATIVE
 
 if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import GPUModelRunner, VllmConfig
     from vllm_spec_plugin.config import PluginConfig
 
 
-def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
+def check_served(vllm_config: "VllmConfig", config: "PluginConfig", source: str) -> None:
     """Refuses a server by vLLM's configuration.
 
     Args:
@@ -40,21 +41,24 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
         )
 
 
-def check_runner(runner: Any) -> None:
+def check_runner(runner: "GPUModelRunner", config: "PluginConfig", draft_layers: set[str]) -> None:
     """Refuses a server by the layers and KV cache of its model runner.
 
     Args:
-        runner: the plugin's model runner, after its KV cache was initialised.
+        runner: the model runner, after its KV cache was initialised.
+        config: the plugin's configuration.
+        draft_layers: names of a draft model's attention layers.
 
     Raises:
         ConfigError: lists every refusal.
     """
-    config = runner.drafter.config
-    facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
-    refusals.check(refusals.features_of(config), facts, runner.vllm_config.additional_config[KEY]["source"])
+    facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), draft_layers)
+    settings = runner.vllm_config.additional_config
+    assert isinstance(settings, dict)
+    refusals.check(refusals.features_of(config), facts, settings[KEY]["source"])
 
 
-def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
+def facts_of(vllm_config: "VllmConfig", config: "PluginConfig") -> Facts:
     """Reads the properties that rules check, before weights are loaded.
 
     Raises:

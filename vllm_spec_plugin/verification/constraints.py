@@ -5,7 +5,6 @@ sampled requests, temperature, min-p, top-k, top-p.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -33,7 +32,7 @@ class SpeculatedRows:
     context: torch.Tensor
     requests: slice = field(default_factory=lambda: slice(0, None), kw_only=True)
 
-    def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
+    def limit_thinking(self, logits: torch.Tensor, metadata: compat.SamplingMetadata) -> torch.Tensor:
         """Returns `logits` unchanged: thinking budgets apply to the target's rows only."""
         return logits
 
@@ -50,7 +49,7 @@ class TargetRows(SpeculatedRows):
         logits: torch.Tensor,
         draft_token_ids: torch.Tensor,
         rows: Rows,
-        metadata: Any,
+        metadata: compat.SamplingMetadata,
         requests: slice = slice(0, None),
     ) -> "TargetRows":
         """Builds the rows that verify `draft_token_ids` ([num_draft_tokens] int64), with context if it is needed.
@@ -62,12 +61,12 @@ class TargetRows(SpeculatedRows):
         request = rows.request + requests.start if requests.start else rows.request
         return cls(logits, request, context, rows, requests=requests)
 
-    def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
+    def limit_thinking(self, logits: torch.Tensor, metadata: compat.SamplingMetadata) -> torch.Tensor:
         """Applies thinking budgets to `logits`; requests with a budget have no drafts."""
         return compat.limit_thinking(logits, self.rows.first, metadata)
 
 
-def constrain(rows: SpeculatedRows, metadata: Any, *, in_place: bool = False) -> torch.Tensor:
+def constrain(rows: SpeculatedRows, metadata: compat.SamplingMetadata, *, in_place: bool = False) -> torch.Tensor:
     """Applies the sampling parameters of `metadata` (vLLM's `SamplingMetadata`) to a copy of the logits.
 
     If all requests are greedy and nothing applies, it returns the logits themselves, read-only.
@@ -96,6 +95,7 @@ def constrain(rows: SpeculatedRows, metadata: Any, *, in_place: bool = False) ->
     logits = rows.limit_thinking(logits, metadata)
     if metadata.all_greedy:
         return logits
+    assert metadata.temperature is not None, "a request samples"
     own = metadata.temperature[rows.request, None]
     divisor = torch.where(own < GREEDY_TEMPERATURE, 1.0, own)
     logits = torch.div(logits, divisor, out=logits if is_own else None)
@@ -105,7 +105,7 @@ def constrain(rows: SpeculatedRows, metadata: Any, *, in_place: bool = False) ->
     return compat.apply_top_k_top_p(logits, top_k, top_p)
 
 
-def _exclude_bad_words(logits: torch.Tensor, rows: SpeculatedRows, metadata: Any) -> None:
+def _exclude_bad_words(logits: torch.Tensor, rows: SpeculatedRows, metadata: compat.SamplingMetadata) -> None:
     words, contexts = {}, {}
     for row, (request, context) in enumerate(zip(rows.request.tolist(), rows.context.tolist(), strict=True)):
         if bad_words := metadata.bad_words_token_ids.get(request):
@@ -114,7 +114,8 @@ def _exclude_bad_words(logits: torch.Tensor, rows: SpeculatedRows, metadata: Any
     compat.apply_bad_words(logits, words, contexts)
 
 
-def _penalise(logits: torch.Tensor, rows: SpeculatedRows, metadata: Any) -> None:
+def _penalise(logits: torch.Tensor, rows: SpeculatedRows, metadata: compat.SamplingMetadata) -> None:
+    assert metadata.prompt_token_ids is not None, "vLLM has them where a request has penalties"
     vocab_size, own = logits.shape[-1], rows.request - rows.requests.start
     output = compat.padded(metadata.output_token_ids[rows.requests], vocab_size, logits.device)
     counts = add_counts_(token_counts(output, vocab_size)[own], rows.context)

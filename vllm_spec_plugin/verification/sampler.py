@@ -36,8 +36,8 @@ class SpecRejectionSampler(torch.nn.Module):
 
     def __init__(
         self,
-        sampler: Any,
-        spec_config: Any = None,
+        sampler: compat.Sampler,
+        spec_config: compat.SpeculativeConfig | None = None,
         device: torch.device | None = None,
         *,
         lenience: float = 1.0,
@@ -59,7 +59,7 @@ class SpecRejectionSampler(torch.nn.Module):
             ValueError: `spec_config` has synthetic acceptance, which does not sample.
         """
         super().__init__()
-        if getattr(spec_config, "rejection_sample_method", "standard") == "synthetic":
+        if spec_config is not None and spec_config.rejection_sample_method == "synthetic":
             raise ValueError("rejection_sample_method 'synthetic' is not supported: this sampler is exact")
         self.sampler = sampler
         self.lenience = lenience
@@ -67,19 +67,19 @@ class SpecRejectionSampler(torch.nn.Module):
         self.positions = OutputPositions()
         self._counts_outputs = counts_outputs
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> compat.SamplerOutput:
         """Verifies one step's drafts, see `verify`; returns vLLM's `SamplerOutput` only."""
         return self.verify(*args, **kwargs)[0]
 
     def verify(
         self,
-        metadata: Any,
+        metadata: compat.SpecDecodeMetadata,
         draft_probs: DraftProbs,
         logits: torch.Tensor,
-        sampling_metadata: Any,
+        sampling_metadata: compat.SamplingMetadata,
         trees: Sequence[Topology] | None = None,
         host_drafts: Sequence[Sequence[int]] | None = None,
-    ) -> tuple[Any, TreeVerdict | ChainVerdict]:
+    ) -> tuple[compat.SamplerOutput, TreeVerdict | ChainVerdict]:
         """Verifies one step's drafts.
 
         Args:
@@ -116,7 +116,7 @@ class SpecRejectionSampler(torch.nn.Module):
         return compat.SamplerOutput(sampled_token_ids=verdict.token_ids, logprobs_tensors=joined), verdict
 
     def _verify_part(
-        self, part: VerificationBatch, width: int, sampling_metadata: Any, *, in_place: bool
+        self, part: VerificationBatch, width: int, sampling_metadata: compat.SamplingMetadata, *, in_place: bool
     ) -> tuple[TreeVerdict | ChainVerdict, torch.Tensor]:
         """Verifies a part of a step.
 
@@ -146,12 +146,19 @@ class SpecRejectionSampler(torch.nn.Module):
         return ChainVerdict(torch.from_numpy(verify_greedy(most_likely, drafts, rows)), rows), constrained
 
     def _decide(
-        self, part: VerificationBatch, logits: torch.Tensor, rows: Rows, sampling_metadata: Any, *, in_place: bool
+        self,
+        part: VerificationBatch,
+        logits: torch.Tensor,
+        rows: Rows,
+        sampling_metadata: compat.SamplingMetadata,
+        *,
+        in_place: bool,
     ) -> TreeVerdict | ChainVerdict:
         """Verifies a part by its logits after the sampling pipeline; `in_place` allows overwriting them."""
         noise = self._noise(logits, rows, part.requests, sampling_metadata.generators)
-        greedy = sampling_metadata.all_greedy
+        greedy: bool | torch.Tensor = sampling_metadata.all_greedy
         if not greedy and not sampling_metadata.all_random:
+            assert sampling_metadata.temperature is not None
             greedy = sampling_metadata.temperature[part.requests] < GREEDY_TEMPERATURE
         drafts = part.draft_token_ids, part.draft_probs
         if isinstance(rows, TreeRows):
@@ -189,8 +196,12 @@ class SpecRejectionSampler(torch.nn.Module):
             self.positions.advance(generator, counts[i])
 
     def _logprobs(
-        self, verdict: TreeVerdict | ChainVerdict, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any
-    ) -> Any:
+        self,
+        verdict: TreeVerdict | ChainVerdict,
+        raw: torch.Tensor,
+        constrained: torch.Tensor,
+        metadata: compat.SamplingMetadata,
+    ) -> compat.LogprobsTensors:
         """Returns vLLM's `LogprobsTensors`, one row per entry of `token_ids`, padding included."""
         mode = self.sampler.logprobs_mode
         chosen = (constrained if mode.startswith("processed") else raw).float()
@@ -199,7 +210,10 @@ class SpecRejectionSampler(torch.nn.Module):
         tokens = verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
         if wanted := metadata.logprob_token_ids:
             per_row = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
-            return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_row, tokens)
+            specific = self.sampler.gather_specific_token_logprobs(logprobs[rows], per_row, tokens)
+            assert specific is not None
+            return specific
+        assert metadata.max_num_logprobs is not None
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
 
 

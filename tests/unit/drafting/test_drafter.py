@@ -54,7 +54,7 @@ def made(monkeypatch, config, *proposers):
     waiting = list(proposers)
     monkeypatch.setattr(module, "create_proposer", lambda config, num_tokens, vocab_size, engine: waiting.pop(0))
     model = SimpleNamespace(get_vocab_size=lambda: 10, get_hidden_size=lambda: 4, dtype=torch.float32)
-    vllm_config = SimpleNamespace(
+    vllm_config: Any = SimpleNamespace(
         additional_config={KEY: {"config": config, "source": "spec.yaml"}},
         model_config=model,
         speculative_config=None,

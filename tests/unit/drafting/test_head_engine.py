@@ -43,7 +43,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     )
     blocks = np.arange(MAX_REQUESTS * 125, dtype=np.int32).reshape(MAX_REQUESTS, -1)
     monkeypatch.setattr(HeadEngine, "block_tables", lambda self, row: [blocks[row]])
-    engine = HeadEngine.__new__(HeadEngine)
+    engine: Any = HeadEngine.__new__(HeadEngine)
     engine.states = StateBuffer(torch.empty(1000, 1), 400)
     # Texts come together as with blocks of 32 tokens.
     engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), (32,)
@@ -55,12 +55,12 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     return engine
 
 
-def kept(engine: HeadEngine, request_id: str) -> list[float]:
+def kept(engine: Any, request_id: str) -> list[float]:
     first, stop = engine.states.span(request_id)
     return engine.states.take([(request_id, first, stop - first)]).squeeze(1).tolist()
 
 
-def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: HeadEngine, computed: Computed) -> None:
+def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: Any, computed: Computed) -> None:
     engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"})
     assert computed == [("prompt", 0, 40)]
     # The last position once more, if it is drafted from.
@@ -69,7 +69,7 @@ def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: HeadEngine
 
 @pytest.mark.parametrize("planned", [set(), {"a", "b"}], ids=["without turns", "with turns"])
 def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_together(
-    planned: set[str], engine: HeadEngine, computed: Computed
+    planned: set[str], engine: Any, computed: Computed
 ) -> None:
     """Requests with turns, too: a proposer before the head may draft for them for as long as they live."""
     for step in range(300):
@@ -86,7 +86,7 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
 
 
 @pytest.mark.parametrize("size", [8, 16, 32])
-def test_what_is_left_when_a_text_ends_is_less_than_a_block(size: int, engine: HeadEngine, computed: Computed) -> None:
+def test_what_is_left_when_a_text_ends_is_less_than_a_block(size: int, engine: Any, computed: Computed) -> None:
     """Later requests compute the last block that they find in the prefix cache, but not those before it."""
     engine._sizes = (size,)
     for step in range(200):
@@ -97,7 +97,7 @@ def test_what_is_left_when_a_text_ends_is_less_than_a_block(size: int, engine: H
     assert computed
 
 
-def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: HeadEngine, computed: Computed) -> None:
+def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: Any, computed: Computed) -> None:
     for step in range(100):
         engine.note_states([("a", step, 1)], {"a"})
         engine.coverage.computed("a", step, step + 1, engine.block_tables(0))
@@ -106,9 +106,7 @@ def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: HeadEngine, co
     assert engine.states.span("a") == (99, 100)
 
 
-def test_states_after_a_prefix_that_the_head_has_not_computed_are_dropped(
-    engine: HeadEngine, computed: Computed
-) -> None:
+def test_states_after_a_prefix_that_the_head_has_not_computed_are_dropped(engine: Any, computed: Computed) -> None:
     """But not in the first step: blocks of another request of that step are not computed yet."""
     engine.note_states([("hit", 8, 40)], set())
     assert engine.states.span("hit") == (8, 48)
@@ -119,7 +117,7 @@ def test_states_after_a_prefix_that_the_head_has_not_computed_are_dropped(
 
 
 def test_a_fault_leaves_states_for_the_next_time(
-    engine: HeadEngine, computed: Computed, monkeypatch: pytest.MonkeyPatch
+    engine: Any, computed: Computed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start: Callable[..., Any] = VllmDraftEngine.start
     monkeypatch.setattr(VllmDraftEngine, "start", lambda *_: math.sqrt(-1))
@@ -144,10 +142,10 @@ class Ranks:
         return not drafts
 
 
-def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a rank with a fault, which others would wait for."""
     ranks = Ranks()
-    engine.ranks = ranks  # type: ignore[assignment]
+    engine.ranks = ranks
     assert engine.note_states([("a", 0, 20)], set())
     assert not ranks.said
     assert engine.note_states([("a", 20, 20)], set())
@@ -158,7 +156,7 @@ def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: HeadEngine, monke
     assert ranks.said[1:] == ["fault", "end 1"]
 
 
-def test_the_head_reads_the_token_after_each_position(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_reads_the_token_after_each_position(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[list[int]] = []
     monkeypatch.setattr(
         VllmDraftEngine, "start", lambda self, chunks, _: texts.extend(c.request.token_ids.tolist() for c in chunks)
@@ -168,14 +166,14 @@ def test_the_head_reads_the_token_after_each_position(engine: HeadEngine, monkey
     assert texts == [list(range(1, 41))]
 
 
-def test_a_position_waits_for_the_token_after_it(engine: HeadEngine, computed: Computed) -> None:
+def test_a_position_waits_for_the_token_after_it(engine: Any, computed: Computed) -> None:
     engine._runner.input_batch.num_tokens_no_spec[0] = 40
     engine.note_states([("prompt", 0, 40)], set())
     assert computed == [("prompt", 0, 39)]
 
 
-def test_nothing_counts_as_computed_where_ranks_differ(engine: HeadEngine) -> None:
-    engine.ranks = SimpleNamespace(at_end=lambda drafts: False)  # type: ignore[assignment]
+def test_nothing_counts_as_computed_where_ranks_differ(engine: Any) -> None:
+    engine.ranks = SimpleNamespace(at_end=lambda drafts: False)
     assert not engine.note_states([("prompt", 0, 40)], set())
     text = np.zeros(40, dtype=np.int32)
     assert engine.coverage.watermark("prompt", text, engine.block_tables(0)) == 0

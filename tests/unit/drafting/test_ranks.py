@@ -54,7 +54,7 @@ class Work:
 def run(monkeypatch: pytest.MonkeyPatch, *parts: Callable[[RankAgreement], Any]) -> list[Any]:
     """The results of one part per rank."""
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda mine, op, group, async_op: group.all_reduce(mine))
-    group = Group(len(parts))
+    group: Any = Group(len(parts))
     with ThreadPoolExecutor(len(parts)) as pool:
         return [future.result() for future in [pool.submit(part, RankAgreement(group)) for part in parts]]
 

@@ -41,7 +41,7 @@ def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=Non
         num_tokens_no_spec=np.array([r.length for r in requests]),
         token_ids_cpu=np.arange(len(requests) * MAX_MODEL_LEN, dtype=np.int32).reshape(len(requests), -1),
     )
-    runner = SimpleNamespace(
+    runner: Any = SimpleNamespace(
         input_batch=batch, requests=dict(zip(names, requests, strict=True)), max_model_len=MAX_MODEL_LEN
     )
     parsed = parse_config(config, "spec.yaml")

@@ -15,6 +15,7 @@ from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.verification.positions import OutputPositions
 
 NAMES = ["a", "b"]
+NOT_READ: Any = "not read"
 
 
 class Stock:
@@ -112,9 +113,9 @@ class SpecRunner(SpecRunnerMixin, Stock):
             send(scheduled, StepPlan(turns))
         self._update_states(scheduled)
         self._prepare_inputs(scheduled)
-        sampled = self._sample(torch.zeros(2, 3), "metadata")
+        sampled = self._sample(torch.zeros(2, 3), NOT_READ)
         self._bookkeeping_sync()
-        assert self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None) == []
+        assert self.propose_draft_token_ids(scheduled, [[5], [6]], NOT_READ, NOT_READ, NOT_READ) == []
         num_drafted = len(self.drafter.views)
         sent = self.sample_tokens(None)
         assert len(self.drafter.views) == num_drafted, "drafts are made when the outputs have been handed over"

@@ -67,7 +67,9 @@ class Scene:
             num_computed_tokens_cpu=np.array([request.num_computed for request in requests]),
             block_table=[table],
         )
-        self.runner = SimpleNamespace(input_batch=batch, positions=torch.tensor(positions), device=torch.device("cpu"))
+        self.runner: Any = SimpleNamespace(
+            input_batch=batch, positions=torch.tensor(positions), device=torch.device("cpu")
+        )
         self.num_scheduled = {f"r{request.row}": request.step_request.num_tokens for request in requests}
         self.forks = {f"r{request.row}": (request.forks, request.fork_size) for request in requests if request.forks}
 

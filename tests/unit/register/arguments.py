@@ -5,7 +5,7 @@ from typing import Any
 from vllm_spec_plugin.models import model_path
 
 
-class Arguments:
+class _Arguments:
     """Those of the bundled target, unless given."""
 
     speculative_config: dict[str, Any]
@@ -19,3 +19,7 @@ class Arguments:
         self.trust_remote_code, self.skip_tokenizer_init = False, False
         self.tensor_parallel_size, self.max_model_len, self.load_format = 1, None, "auto"
         self.__dict__.update(given)
+
+
+# In place of vLLM's `EngineArgs`.
+Arguments: Any = _Arguments

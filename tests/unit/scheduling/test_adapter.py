@@ -29,6 +29,13 @@ def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
     assert control.batch.max_draft_tokens == 9
 
 
+def test_a_request_that_samples_nothing_has_no_drafts_and_is_counted():
+    control, pooling = Listening(), request("a")
+    pooling.sampling_params = None
+    assert plan(make(control, pooling), output({"a": 1}), [pooling]) == {}
+    assert counted_of(control).without_drafts == {"pooling": 1}
+
+
 def test_uncomputed_is_what_the_draft_model_has_not_computed():
     """At first what was not in the prefix cache, after a step with drafts nothing, then what came since."""
     control = Listening([4])

@@ -1,20 +1,17 @@
 """Which requests are served without drafts, and whose texts they share."""
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
 from vllm_spec_plugin.scheduling.eligibility import scope_of, why_without_drafts
 
-
-def request(**given):
-    params = SimpleNamespace(thinking_token_budget=given.pop("thinking_token_budget", None))
-    return SimpleNamespace(**{"sampling_params": params, "resumable": False, "prompt_embeds": None} | given)
+ORDINARY: dict[str, Any] = {"thinking_token_budget": None, "resumable": False, "prompt_embeds": None}
 
 
 def test_an_ordinary_request_may_have_drafts():
-    assert why_without_drafts(request()) is None
+    assert why_without_drafts(**ORDINARY) is None
 
 
 @pytest.mark.parametrize(
@@ -23,11 +20,10 @@ def test_an_ordinary_request_may_have_drafts():
         ({"thinking_token_budget": 0}, "thinking_budget"),
         ({"resumable": True}, "resumable"),
         ({"prompt_embeds": object()}, "prompt_embeds"),
-        ({"sampling_params": None}, "pooling"),
     ],
 )
 def test_each_reason_is_named(given, reason):
-    assert why_without_drafts(request(**given)) == reason
+    assert why_without_drafts(**ORDINARY | given) == reason
     assert reason in WITHOUT_DRAFTS
 
 

@@ -112,7 +112,9 @@ def test_steps_of_the_target_leave_out_the_draft_models_attention():
         name: SimpleNamespace(layer_names=names)
         for name, names in {"t": ["a", "b"], "d": ["x"], "both": ["c", "y"]}.items()
     }
-    runner = SimpleNamespace(attn_groups=[[groups["t"], groups["d"]], [groups["d"]], [groups["d"], groups["both"]]])
+    runner: Any = SimpleNamespace(
+        attn_groups=[[groups["t"], groups["d"]], [groups["d"]], [groups["d"], groups["both"]]]
+    )
     left = attention_groups_of_target(runner, {"x", "y"})
     assert left == [[groups["t"]], [], [groups["d"], groups["both"]]]
     assert runner.attn_groups[0] == [groups["t"], groups["d"]]
