@@ -46,7 +46,7 @@ class TextRequest(NamedTuple):
 def text_requests(
     turns: Mapping[str, Turns], requests: Mapping[str, Request], max_model_len: int, shared_scope: SharedScope | None
 ) -> list[TextRequest]:
-    """Returns the requests to draft for: those that have output, all of it known, and room for a draft.
+    """Returns the requests to draft for: those with output, room for a draft, and no step in flight.
 
     Args:
         turns: turns by request id.
@@ -59,7 +59,7 @@ def text_requests(
         request = requests.get(request_id)
         if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
             continue
-        # With pipeline stages a step of the request may be under way.
+        # With pipeline stages a step of the request may be in flight.
         if request.num_computed_tokens >= request.num_tokens:
             continue
         assert request.sampling_params is not None, "it would have no turns"
