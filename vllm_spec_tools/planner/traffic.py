@@ -5,12 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vllm_spec_tools.bench.load.workloads import varied
 from vllm_spec_tools.bench.prompts import prompts_of_round
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
-
-_LEAST_TOKENS = 2
-# Requests of the closed loop differ in length by as much, so that they do not all end in one step.
-_SHORTEST, _LONGEST = 0.5, 1.5
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,6 @@ def load_job(requests: Sequence[LoadRequest], streams: int, number: int, seed: i
     order: list[LoadRequest] = []
     while len(order) < count:
         order += rng.sample(requests, len(requests))
-    varied = [
-        replace(one, num_tokens=max(round(one.num_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS))
-        for one in order[:count]
-    ]
-    mean = statistics.fmean(request.num_tokens for request in varied)
-    return LoadJob(streams, (Phase(tuple(varied), round(streams * num_requests * mean)),), seed + number)
+    sent = [replace(one, num_tokens=varied(rng, one.num_tokens)) for one in order[:count]]
+    mean = statistics.fmean(request.num_tokens for request in sent)
+    return LoadJob(streams, (Phase(tuple(sent), round(streams * num_requests * mean)),), seed + number)

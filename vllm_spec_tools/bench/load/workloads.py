@@ -33,7 +33,6 @@ SWITCHES = (EASY, HARD, EASY)
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
 BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 
-# Requests differ in length by as much, so that they do not all end in one step.
 _SHORTEST, _LONGEST = 0.5, 1.5
 # Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
 PASSES, WARM_PASSES = 5, 3
@@ -106,9 +105,14 @@ def load_job(
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
-        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS)
+        length = varied(rng, sizes.request_tokens)
         requests.append(_request(kind, prompts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
+
+
+def varied(rng: random.Random, num_tokens: int) -> int:
+    """Draws a length of 0.5 to 1.5 times `num_tokens`, so that requests do not all end in one step."""
+    return max(round(num_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS)
 
 
 def requests_of(
