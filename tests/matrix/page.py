@@ -10,16 +10,29 @@ from tests.matrix import native
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.support.rules import EVERYTHING, NATIVE, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
+from vllm_spec_plugin.support.rules import (
+    DRAFTER_PASSES,
+    EVERYTHING,
+    NATIVE,
+    RULES,
+    SERVED_LAYERS,
+    TESTED_CONNECTORS,
+    TREES,
+)
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
-_FEATURES = {EVERYTHING: "drafts", TREES: "trees", NATIVE: "`method: vllm`"}
+_FEATURES = {
+    EVERYTHING: "drafts",
+    TREES: "trees",
+    NATIVE: "`method: vllm`",
+    DRAFTER_PASSES: "drafters on V2, `method: vllm`",
+}
 # What was run of each layout; what is refused of it, the gate says.
 _RUN_LAYOUTS = {
-    "--tensor-parallel-size": "two CPU ranks: tests/engine/test_parallel.py",
+    "--tensor-parallel-size": "two CPU ranks; on V2 with suffix and Medusa chains: tests/engine/test_parallel.py",
     "--data-parallel-size": "two replicas behind one endpoint: tests/e2e/test_data_parallel.py",
-    "--pipeline-parallel-size": "",
+    "--pipeline-parallel-size": "two stages on V2 with suffix: tests/engine/test_parallel.py",
     "--decode-context-parallel-size": "",
     "--prefill-context-parallel-size": "",
 }
@@ -212,9 +225,12 @@ def _how(results: Mapping[str, Any]) -> list[str]:
 def _layouts() -> list[str]:
     lines = ["## Parallel layouts", "", "| flag | served | tested |", "|---|---|---|"]
     for flag, run in _RUN_LAYOUTS.items():
-        rules = [rule for rule in RULES if rule.subject == flag]
-        served = dict.fromkeys(rule.allowed for rule in rules) or ["any"]
-        lines.append(f"| `{flag}` | {'; '.join(served)} | {run} |")
+        served: dict[str, list[str]] = {}
+        for rule in RULES:
+            if rule.subject == flag:
+                served.setdefault(rule.allowed, []).append(_FEATURES.get(rule.features, "draft models"))
+        shown = "; ".join(f"{', '.join(what)}: {allowed}" for allowed, what in served.items())
+        lines.append(f"| `{flag}` | {shown or 'any'} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
     return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts)."]
 
@@ -254,6 +270,7 @@ def _settings() -> list[str]:
         "## Settings",
         "",
         "What else the gate at start-up looks at; `vllm-spec check plugin.yaml --model M` says it without a start.",
+        "Drafts are those that the plugin verifies itself: on V1, with proposers of its own.",
         "",
         "| key or flag | for | must be | since otherwise |",
         "|---|---|---|---|",

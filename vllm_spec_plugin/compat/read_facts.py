@@ -147,6 +147,7 @@ def _server_facts(vllm_config: "VllmConfig") -> ServerFacts:
     connector = vllm_config.kv_transfer_config
     return ServerFacts(
         on_cpu=vllm_config.device_config.device_type == "cpu",
+        is_asynchronous=bool(vllm_config.scheduler_config.async_scheduling),
         reuses_noise=_reuses_noise(vllm_config),
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         decode_context_parallel_size=parallel.decode_context_parallel_size,

@@ -11,7 +11,7 @@ from vllm_spec_plugin.compat.read_facts import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import refusals
-from vllm_spec_plugin.support.rules import NATIVE
+from vllm_spec_plugin.support.rules import DRAFTER_PASSES, NATIVE
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import GPUModelRunner, VllmConfig
@@ -29,16 +29,11 @@ def check_served(vllm_config: "VllmConfig", config: "PluginConfig", source: str)
     Raises:
         ConfigError: lists every refusal.
     """
-    # There vLLM itself verifies.
+    # On V2 vLLM itself verifies.
     features = NATIVE if vllm_config.use_v2_model_runner else refusals.features_of(config)
+    if features == NATIVE and not config.drafts_from_text:
+        features |= DRAFTER_PASSES
     refusals.check(features, facts_of(vllm_config, config), source)
-    stages = vllm_config.parallel_config.pipeline_parallel_size
-    if stages > 1 and not config.drafts_from_text and not vllm_config.scheduler_config.async_scheduling:
-        raise ConfigError(
-            f"{source}: --pipeline-parallel-size: got {stages}, but with synchronous scheduling drafts come while the "
-            "next step is under way, and none would be used; allowed: 1, asynchronous scheduling, or suffix, ngram or "
-            "prediction alone with VLLM_USE_V2_MODEL_RUNNER=1"
-        )
 
 
 def check_runner(runner: "GPUModelRunner", config: "PluginConfig", draft_layers: set[str]) -> None:

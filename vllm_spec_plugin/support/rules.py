@@ -21,15 +21,18 @@ class Feature(StrEnum):
     HIDDEN_STATES = "heads on hidden states"
     NO_DRAFTS = "steps without drafts"
     NATIVE = "vLLM's own drafters"
+    DRAFTER_PASSES = "passes of a drafter, with verification by vLLM"
 
 
 NATIVE = frozenset({Feature.NATIVE})
-EVERYTHING = frozenset(Feature) - NATIVE
+DRAFTER_PASSES = frozenset({Feature.DRAFTER_PASSES})
+EVERYTHING = frozenset(Feature) - NATIVE - DRAFTER_PASSES
 TREES = frozenset({Feature.TREE})
 DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
 _INSTEAD = {
     EVERYTHING: "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa",
     NATIVE: "start without speculation",
+    DRAFTER_PASSES: "draft with suffix, ngram or prediction alone, with VLLM_USE_V2_MODEL_RUNNER=1",
     TREES: "draft chains: leave proposer.tree out",
     DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",
 }
@@ -100,6 +103,10 @@ def _above_one(name: str) -> Callable[[Facts], str]:
         return str(size) if size > 1 else ""
 
     return found
+
+
+def _late_drafts(facts: Facts) -> str:
+    return "" if facts.server.is_asynchronous else _above_one("pipeline_parallel_size")(facts)
 
 
 def _untested_connector(facts: Facts) -> str:
@@ -185,6 +192,13 @@ RULES: tuple[Rule, ...] = (
         _above_one("pipeline_parallel_size"),
         "drafts were not tested across pipeline stages",
         "1, with --tensor-parallel-size or --data-parallel-size",
+    ),
+    Rule(
+        "--pipeline-parallel-size",
+        DRAFTER_PASSES,
+        _late_drafts,
+        "with synchronous scheduling drafts come while the next step is under way, and none would be used",
+        "1, or asynchronous scheduling",
     ),
     Rule(
         "--decode-context-parallel-size",

@@ -211,8 +211,12 @@ class Course(ABC, Generic[Heads]):
         """Reads heads that were saved, with the rounding of the file."""
 
     @abstractmethod
-    def measure(self, heads: Heads, kinds: Sequence[Kind]) -> dict[str, Any]:
-        """Figures for config.json, on held-out text."""
+    def measure(self, heads: Heads, kinds: Sequence[Kind], advance: Callable[[int], None]) -> dict[str, Any]:
+        """Figures for config.json, on held-out text.
+
+        Args:
+            advance: is called with the number of kinds measured.
+        """
 
     @abstractmethod
     def report(self, history: History | None, origin: dict[str, Any]) -> Report:
@@ -249,7 +253,8 @@ def train(
             seconds = _train_to_end(training, course, kinds, options, checkpoint, tasks, begin, seconds)
         course.save(heads, out, {})
         heads = course.load(out)
-        figures = course.measure(heads, kinds)
+        with tasks.task("measuring on held-out text", len(kinds)) as advance:
+            figures = course.measure(heads, kinds, advance)
     models, program = {"target": options.model}, f"vllm-spec {course.command}"
     origin = provenance(options.command_line(), options.seed, (), models, program, ("safetensors",)) | {
         "options": options.arguments(),

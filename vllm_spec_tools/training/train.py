@@ -117,8 +117,11 @@ class _MedusaCourse(Course[MedusaHeads]):
         one = self._backbone
         return load_heads(model, one.hidden_size, one.vocab_size, torch.float32, one.device, num_heads=num_heads)
 
-    def measure(self, heads: MedusaHeads, kinds: Sequence[Kind]) -> dict[str, Any]:
-        ranks = {kind.name: self.rank(heads, kind.held_out) for kind in kinds}
+    def measure(self, heads: MedusaHeads, kinds: Sequence[Kind], advance: Callable[[int], None]) -> dict[str, Any]:
+        ranks = {}
+        for done, kind in enumerate(kinds, 1):
+            ranks[kind.name] = self.rank(heads, kind.held_out)
+            advance(done)
         self.measurements = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
         # Of the kinds of text most like what will be served.
         served = {name: found for name, found in ranks.items() if name != DATA} or ranks

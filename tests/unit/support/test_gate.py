@@ -77,7 +77,7 @@ def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model,
 
 def test_stages_need_asynchronous_scheduling_where_a_drafter_drafts(arguments):
     given = arguments("llama", "{method: vllm, config: {method: ngram}}", pipeline_parallel_size=2)
-    with pytest.raises(ConfigError, match=r"plugin.yaml: --pipeline-parallel-size: got 2, .* allowed: 1, asynchronous"):
+    with pytest.raises(ConfigError, match=r"here: --pipeline-parallel-size: got 2; .* allowed: 1, or asynchronous"):
         given.create_engine_config()
     config, plugin = plain(given)
     config.scheduler_config.async_scheduling = True

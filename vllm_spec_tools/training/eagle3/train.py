@@ -200,15 +200,16 @@ class _Eagle3Course(Course[Eagle3Head]):
     def load(self, out: Path) -> Eagle3Head:
         return Eagle3Head.load(read_head(str(out))).to(self._backbone.device).requires_grad_(False)
 
-    def measure(self, heads: Eagle3Head, kinds: Sequence[Kind]) -> dict[str, Any]:
+    def measure(self, heads: Eagle3Head, kinds: Sequence[Kind], advance: Callable[[int], None]) -> dict[str, Any]:
         more = {}
-        for kind in kinds:
+        for done, kind in enumerate(kinds, 1):
             ranks, overlaps = self._chains(heads, kind.held_out)
             self._measurements.append(measurement(kind.name, ranks, is_own=kind.name != DATA))
             more[kind.name] = {
                 "acceptance_by_position": [round(share, 4) for share in acceptance_by_position(ranks)],
                 "overlap": [round(share, 4) for share in overlaps],
             }
+            advance(done)
         self.figures = {name: found | more[name] for name, found in held_out(self._measurements).items()}
         return {"held_out": self.figures}
 

@@ -52,8 +52,9 @@ def refusal_of(options: Options, out: Path) -> str:
 
 
 def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: Options, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    measurements = train(options, out)
+    out, said = tmp_path / "out", io.StringIO()
+    measurements = train_heads(options, out, Console(file=said))
+    assert "training\nmeasuring on held-out text\n" in said.getvalue()
     assert sorted(path.name for path in out.iterdir()) == ["config.json", WEIGHTS, "training.png"]
     assert (out / "training.png").read_bytes().startswith(b"\x89PNG")
     config = read_heads_config(str(out))
