@@ -1,4 +1,4 @@
-"""Writes the figures of the docs from committed results of `vllm-spec bench`: `python -m benchmarks.figures`.
+"""Writes the figures of the docs from committed results of `vllm-spec`: `python -m benchmarks.figures`.
 
 A page has markers, and what stands between them is generated:
 
@@ -26,7 +26,9 @@ from vllm_spec_tools.report.table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
-PAGES = (ROOT / "README.md", ROOT / "docs/benchmarks.md", ROOT / "docs/draft_length.md", ROOT / "docs/native.md")
+_PAGES = ("benchmarks", "draft_length", "native")
+PAGES = tuple(ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in _PAGES)))
+P_VALUES = ("p_value", "p_two_samples")
 HASH_KEY = "Results"
 """Of the text in a picture that has the hash of its results."""
 
@@ -48,12 +50,13 @@ class Figures:
             arms: names of the arms to show, separated by "|"; empty is all.
         """
         self.names, self.runs = names, [json.loads((RESULTS / name).read_text()) for name in names]
-        self.reference = self.runs[0]["arms"][0]
-        chosen = arms.split("|") if arms else list(dict.fromkeys(arm for run in self.runs for arm in run["arms"]))
+        known = list(dict.fromkeys(arm for run in self.runs for arm in run.get("arms", ())))
+        self.reference = known[0] if known else ""
+        chosen = arms.split("|") if arms else known
         cells: list[Cell] = [
             cell
             for run in self.runs
-            for cell in run["cells"]
+            for cell in run.get("cells", ())
             if workload in ("", cell["workload"]) and level in ("", str(cell["streams"]))
         ]
         self.arms = [arm for arm in chosen if arm != self.reference]
@@ -135,6 +138,29 @@ def host(figures: Figures) -> str:
     return markdown_table(rows)
 
 
+def certificates(figures: Figures) -> str:
+    """Returns a row per result of `vllm-spec certify`."""
+    rows = [
+        ["configuration", "verdict", "checks", "draft tokens verified (accepted)", "smallest p (threshold)", "minutes"]
+    ]
+    for run in figures.runs:
+        arguments, checks = run["provenance"]["arguments"], run["checks"]
+        tested = [check for check in checks if check["outcome"] != "not tested"]
+        drafted, accepted = (sum(check[key] for check in checks) for key in ("drafted", "accepted"))
+        smallest = min(check[key] for check in checks for key in P_VALUES if check[key] is not None)
+        rows.append(
+            [
+                f"`{Path(arguments[arguments.index('--config') + 1]).name}`",
+                run["verdict"],
+                f"{len(tested)} of {len(checks)}",
+                f"{drafted:,} ({accepted:,})",
+                f"{smallest:.2g} ({run['p_threshold']:.1g})",
+                f"{run['seconds'] / 60:.0f}",
+            ]
+        )
+    return markdown_table(rows)
+
+
 def source(figures: Figures) -> str:
     """Returns date, commit, machine, models and command."""
     parts = []
@@ -188,6 +214,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "latency": functools.partial(latency, "latency", "latency"),
     "greedy": greedy,
     "host": host,
+    "certificates": certificates,
     "source": source,
 }
 
