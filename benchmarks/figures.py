@@ -150,7 +150,7 @@ def certificates(figures: Figures) -> str:
         smallest = min(check[key] for check in checks for key in P_VALUES if check[key] is not None)
         rows.append(
             [
-                f"`{Path(arguments[arguments.index('--config') + 1]).name}`",
+                Path(arguments[arguments.index("--config") + 1]).name,
                 run["verdict"],
                 f"{len(tested)} of {len(checks)}",
                 f"{drafted:,} ({accepted:,})",
