@@ -22,18 +22,26 @@ from vllm_spec_tools.serving import Server
 pytestmark = pytest.mark.e2e
 
 CONFIG = """
-proposer: {method: cascade, proposers: [{method: prediction}, {method: suffix, shared: true}]}
+proposer: {method: cascade, proposers: [{method: prediction}, {method: suffix, shared: true, shared_scope: global}]}
 draft_length: {policy: fixed, tokens: 8}
 stream_granularity: token
 """
 PARSERS = (
     *("--reasoning-parser-plugin", reasoning.__file__, "--reasoning-parser", "are"),
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    # The bundled target goes on and on with white space.
+    *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
 )
 OFF = {"vllm_xargs": {"spec": "off"}}
 QUESTION = "def walk(node):\n    for child in node.children:\n"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Turin"]}, "days": {"enum": [3, 5]}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
 CITIES = ({"city": "Oslo", "days": 3}, {"city": "Turin", "days": 5})
 CALLS = "\n".join(
     f"<tool_call>\n{json.dumps({'name': 'get_weather', 'arguments': city})}\n</tool_call>" for city in CITIES
@@ -55,18 +63,26 @@ def accepted(server: Server) -> float:
     return server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
 
 
+def await_accepted(server: Server, before: float, more: int = 1) -> None:
+    """Fails unless at least `more` draft tokens are accepted; the last step's counts come after its tokens."""
+    deadline = time.monotonic() + 10
+    while (found := accepted(server) - before) < more:
+        assert time.monotonic() < deadline, f"{found} draft tokens were accepted"
+        time.sleep(0.1)
+
+
 def test_each_chunk_has_one_token_while_drafts_are_accepted(server: Server, client: openai.OpenAI, model: str) -> None:
     without = text_of(stream(client, model, extra_body={"ignore_eos": True} | OFF))
     before = accepted(server)
     chunks = stream(client, model)
     assert set(sizes_of(chunks)) == {1}
-    assert accepted(server) - before > 8
+    await_accepted(server, before, 8)
     assert text_of(chunks) == without
 
 
 def asked(client: openai.OpenAI, model: str, text: str, stream: bool = True, **options: Any) -> Any:
     forced = {"structured_outputs": {"regex": FORCED}, "logit_bias": {REASONING_END: 100}}
-    body = forced if "tools" in options else {"ignore_eos": True}
+    body = forced if "tools" in options else {"ignore_eos": "response_format" not in options}
     return client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": text}],
@@ -102,7 +118,7 @@ def test_a_reasoning_parser_sees_the_same(server: Server, client: openai.OpenAI,
     before = accepted(server)
     found = parts(asked(client, model, QUESTION))
     assert found == without
-    assert accepted(server) - before > 24
+    await_accepted(server, before, 24)
 
 
 def test_tool_calls_are_streamed_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
@@ -117,7 +133,34 @@ def test_tool_calls_are_streamed_the_same(server: Server, client: openai.OpenAI,
     before = accepted(server)
     found = parts(asked(client, model, "Weather?", **options))
     assert found == without
-    assert accepted(server) - before > 50
+    await_accepted(server, before, 50)
+
+
+def test_whole_answers_have_the_same_calls_and_reasoning(server: Server, client: openai.OpenAI, model: str) -> None:
+    def said(**body: Any) -> Any:
+        answer = asked(client, model, "Weather?", False, tools=TOOLS, max_tokens=250, extra_body=body)
+        [choice] = answer.choices
+        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls]
+        return calls, choice.message.model_extra["reasoning"], choice.finish_reason, answer.usage.completion_tokens
+
+    without = said(**OFF)
+    assert without[0] == [("get_weather", city) for city in CITIES]
+    before = accepted(server)
+    assert said() == without
+    await_accepted(server, before, 50)
+
+
+def test_json_after_reasoning_is_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
+    schema = {"name": "city", "schema": SCHEMA, "strict": True}
+    options = {"response_format": {"type": "json_schema", "json_schema": schema}, "max_tokens": 120}
+    without = parts(asked(client, model, QUESTION, extra_body=OFF, **options))
+    reasoned, content, _, _ = whole(without)
+    assert reasoned
+    # What comes before reasoning begins counts as content.
+    assert set(json.loads(content[content.index("{") :])) == {"city", "days"}
+    before = accepted(server)
+    assert parts(asked(client, model, QUESTION, **options)) == without
+    await_accepted(server, before, 15)
 
 
 @pytest.mark.parametrize(
@@ -150,22 +193,22 @@ def test_what_ends_or_is_counted_inside_a_draft_is_the_same(
     without = said(**OFF)
     before = accepted(server)
     assert said() == without
-    # The last step's counts come after its tokens.
-    deadline = time.monotonic() + 10
-    while accepted(server) == before:
-        assert time.monotonic() < deadline
+    await_accepted(server, before)
 
 
 def test_responses_are_streamed_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
-    def events(**body: Any) -> list[tuple[str, str]]:
+    def events(**body: Any) -> tuple[list[tuple[str, str]], int, int]:
         found = client.responses.create(
             model=model, input=QUESTION, stream=True, max_output_tokens=64, temperature=0, extra_body=body
         )
-        return [(event.type, getattr(event, "delta", "") or getattr(event, "text", "")) for event in found]
+        found = list(found)
+        usage = found[-1].response.usage
+        said = [(event.type, getattr(event, "delta", "") or getattr(event, "text", "")) for event in found]
+        return said, usage.output_tokens, usage.output_tokens_details.reasoning_tokens
 
     without = events(**OFF)
-    assert without[-1][0] == "response.completed"
+    assert without[0][-1][0] == "response.completed"
+    assert 0 < without[2] < without[1]
     before = accepted(server)
-    found = events()
-    assert found == without
-    assert accepted(server) - before > 24
+    assert events() == without
+    await_accepted(server, before, 24)
