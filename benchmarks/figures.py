@@ -26,7 +26,7 @@ from vllm_spec_tools.report.table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
-_PAGES = ("benchmarks", "draft_length", "native")
+_PAGES = ("benchmarks", "certify", "draft_length", "native")
 PAGES = tuple(ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in _PAGES)))
 P_VALUES = ("p_value", "p_two_samples")
 HASH_KEY = "Results"
@@ -140,11 +140,11 @@ def host(figures: Figures) -> str:
 
 def certificates(figures: Figures) -> str:
     """Returns a row per result of `vllm-spec certify`."""
-    rows = [
-        ["configuration", "verdict", "checks", "draft tokens verified (accepted)", "smallest p (threshold)", "minutes"]
-    ]
+    head = "configuration, verdict, checks, draft tokens verified (accepted), smallest p (threshold), minutes, commit"
+    rows = [head.split(", ")]
     for run in figures.runs:
-        arguments, checks = run["provenance"]["arguments"], run["checks"]
+        origin, checks = run["provenance"], run["checks"]
+        arguments, commit = origin["arguments"], origin["commit"]
         tested = [check for check in checks if check["outcome"] != "not tested"]
         drafted, accepted = (sum(check[key] for check in checks) for key in ("drafted", "accepted"))
         smallest = min(check[key] for check in checks for key in P_VALUES if check[key] is not None)
@@ -156,6 +156,7 @@ def certificates(figures: Figures) -> str:
                 f"{drafted:,} ({accepted:,})",
                 f"{smallest:.2g} ({run['p_threshold']:.1g})",
                 f"{run['seconds'] / 60:.0f}",
+                commit[:9] + "+" * commit.endswith("+"),
             ]
         )
     return markdown_table(rows)
