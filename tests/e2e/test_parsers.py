@@ -152,7 +152,7 @@ def test_whole_answers_have_the_same_calls_and_reasoning(server: Server, client:
 
 def test_json_after_reasoning_is_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
     schema = {"name": "city", "schema": SCHEMA, "strict": True}
-    options = {"response_format": {"type": "json_schema", "json_schema": schema}, "max_tokens": 120}
+    options: dict[str, Any] = {"response_format": {"type": "json_schema", "json_schema": schema}, "max_tokens": 120}
     without = parts(asked(client, model, QUESTION, extra_body=OFF, **options))
     reasoned, content, _, _ = whole(without)
     assert reasoned
@@ -198,10 +198,11 @@ def test_what_ends_or_is_counted_inside_a_draft_is_the_same(
 
 def test_responses_are_streamed_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
     def events(**body: Any) -> tuple[list[tuple[str, str]], int, int]:
-        found = client.responses.create(
-            model=model, input=QUESTION, stream=True, max_output_tokens=64, temperature=0, extra_body=body
+        found: list[Any] = list(
+            client.responses.create(
+                model=model, input=QUESTION, stream=True, max_output_tokens=64, temperature=0, extra_body=body
+            )
         )
-        found = list(found)
         usage = found[-1].response.usage
         said = [(event.type, getattr(event, "delta", "") or getattr(event, "text", "")) for event in found]
         return said, usage.output_tokens, usage.output_tokens_details.reasoning_tokens
