@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.gpu.engines import all_started
+from benchmarks.gpu.engines import all_started, beside_others
 from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.curves import whole_steps
@@ -129,7 +129,7 @@ def run(
     at_once = 2 if runs_on_cpu() else max(1, int(0.92 * device_memory()[1] / (weights + kv_bytes + _ENGINE_BYTES)))
     options: dict[str, Any] = {"dtype": dtype, "max_num_seqs": 128, "max_model_len": 1024}
     if not runs_on_cpu():
-        options["kv_cache_memory_bytes"] = kv_bytes
+        options |= beside_others(kv_bytes)
     references: dict[tuple[str, int], LoadAnswer] = {}
 
     def write(**line: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu.engines import all_started
+from benchmarks.gpu.engines import all_started, beside_others
 from tests.engine.arms import ENVIRONMENT, RANDOM_LENGTHS
 from tests.engine.jobs import JobResult, hooked
 from tests.gpu.arms import ALL, Setup
@@ -106,7 +106,7 @@ def _start(setup: Setup, target: str, folder: Path) -> EngineProcess:
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if HAS_GPU:
-        arguments["kv_cache_memory_bytes"] = 1 << 29
+        arguments |= beside_others(1 << 29)
     if setup.config:
         arguments["speculative_config"] = setup.config
     else:
