@@ -106,6 +106,14 @@ def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_c
     return Need(weights, float(options.get("kv_cache_memory_bytes") or kv), tokens)
 
 
+def beside_others(kv_bytes: int) -> dict[str, Any]:
+    """Returns arguments of an engine that starts on a GPU while others start there, with a KV cache of `kv_bytes`.
+
+    vLLM's own sizing takes what others allocate meanwhile for its own. It asks for a share of free memory even so.
+    """
+    return {"kv_cache_memory_bytes": kv_bytes, "gpu_memory_utilization": 0.01}
+
+
 def check_memory(
     needs: Mapping[str, Need | None],
     options: Mapping[str, Any],

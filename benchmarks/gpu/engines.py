@@ -2,18 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vllm_spec_tools.engine_child import EngineChild, EngineError
 
 _Engine = TypeVar("_Engine", bound=EngineChild)
-# vLLM does not start where less of the device than this share is free. It takes no memory by it.
-_FREE = 0.01
-
-
-def beside_others(kv_bytes: int) -> dict[str, Any]:
-    """Returns arguments of an engine that shares a GPU with others, with a KV cache of `kv_bytes`."""
-    return {"kv_cache_memory_bytes": kv_bytes, "gpu_memory_utilization": _FREE}
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.gpu.engines import all_started, beside_others
+from benchmarks.gpu.engines import all_started
 from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.curves import whole_steps
@@ -31,6 +31,7 @@ from vllm_spec_tools.bench.load.workloads import BEGINNINGS, LoadSizes
 from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, LoadRequest, Phase
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.memory import beside_others
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import runs_on_cpu
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu.engines import all_started, beside_others
+from benchmarks.gpu.engines import all_started
 from tests.engine.arms import ENVIRONMENT, RANDOM_LENGTHS
 from tests.engine.jobs import JobResult, hooked
 from tests.gpu.arms import ALL, Setup
@@ -21,6 +21,7 @@ from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseli
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.memory import beside_others
 
 HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.

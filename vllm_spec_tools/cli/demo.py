@@ -31,6 +31,7 @@ from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
 from vllm_spec_tools.demo.verdict import report_of
 from vllm_spec_tools.demo.view import View, frame
 from vllm_spec_tools.demo.widen import widen
+from vllm_spec_tools.memory import beside_others
 from vllm_spec_tools.progress import shown_engines
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
@@ -38,8 +39,8 @@ from vllm_spec_tools.serving import Server, runs_on_cpu
 
 # With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
 _PARAMETERS = 100_000_000
-# The two servers share the machine.
-_MEMORY = ("--gpu-memory-utilization", "0.4")
+# Of each server, on a GPU; on a CPU see `serving.cpu_environment`.
+_KV_BYTES = 2 << 30
 _NOISE_BUDGET_SECONDS = 30.0
 # Of `certify --quick`: as many settings and checks, with fewer samples.
 _CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200, seconds=45.0)
@@ -152,8 +153,7 @@ def _measure(
     quiet = Console(quiet=True)
     # The servers' front ends and this client need a core too, or they stall the workers.
     environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
-    # On a CPU a model of 30 layers is compiled for four minutes, and is hardly faster then.
-    options = (*_MEMORY, *(["--enforce-eager"] * (chat and runs_on_cpu())))
+    options = _share_cpu(chat) if runs_on_cpu() else _share_gpu()
     plain, drafted = (
         Server(target, file, extra_args=options, environment=environment, timeout=timeout, console=quiet)
         for file in (None, config)
@@ -170,6 +170,16 @@ def _measure(
             return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show, chat)
     except (OpenAIError, httpx.HTTPError) as error:
         raise UserError(f"a server did not answer: {error}") from None
+
+
+def _share_cpu(chat: bool) -> list[str]:
+    # A model of 30 layers is compiled for four minutes, and is hardly faster then.
+    return ["--gpu-memory-utilization", "0.4", *["--enforce-eager"] * chat]
+
+
+def _share_gpu() -> list[str]:
+    given = beside_others(_KV_BYTES) | {"max_model_len": "auto"}
+    return [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", str(value))]
 
 
 def _certify(target: str, config: Path, folder: Path, chat: bool, console: Console) -> tuple[str, list[str]]:
