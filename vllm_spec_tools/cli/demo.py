@@ -106,14 +106,17 @@ def demo(
         if source is None:
             source = str(folder / "target-100M")
             widen(model_path("target"), Path(source), _PARAMETERS)
-        pairs = _measure(source, config.absolute(), prompts, chat, rounds, max_tokens, timeout, quick, console)
+        pairs = _measure(
+            source, model is None, config.absolute(), prompts, chat, rounds, max_tokens, timeout, quick, console
+        )
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
         exactness, problems = (None, []) if quick else _certify(certified, config, folder, chat, console)
     if svg is not None:
         _draw(pairs, prompts, svg)
     origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": rounds}
-    report = report_of(pairs, prompts, exactness, problems, origin)
+    in_16_bits = model is not None and not runs_on_cpu()
+    report = report_of(pairs, prompts, exactness, problems, origin, in_16_bits=in_16_bits)
     if quick:
         report = dataclasses.replace(report, notes=["--quick: without speculation is the same server with spec: off."])
     write(report, **vars(files))
@@ -141,6 +144,7 @@ def _has_chat_template(folder: Path) -> bool:
 
 def _measure(
     target: str,
+    is_bundled: bool,
     config: Path,
     prompts: tuple[str, ...],
     chat: bool,
@@ -153,7 +157,7 @@ def _measure(
     quiet = Console(quiet=True)
     # The servers' front ends and this client need a core too, or they stall the workers.
     environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
-    options = _share_cpu(chat) if runs_on_cpu() else _share_gpu()
+    options = [*(_share_cpu(chat) if runs_on_cpu() else _share_gpu()), *["--dtype", "float32"] * is_bundled]
     plain, drafted = (
         Server(target, file, extra_args=options, environment=environment, timeout=timeout, console=quiet)
         for file in (None, config)

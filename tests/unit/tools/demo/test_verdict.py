@@ -35,6 +35,9 @@ def test_a_different_output_is_a_problem() -> None:
     report = report_of(found, ["def a():\n", "def b():\n"], None, [], {})
     assert report.problems == ["1 of 6 pairs of outputs differ"]
     assert "1 DIFFER" in report.conclusion[0]
+    report = report_of(found, ["def a():\n", "def b():\n"], None, [], {}, in_16_bits=True)
+    assert not report.problems
+    assert "1 of 6 outputs differ, as by rounding" in report.conclusion[0]
     assert [row[-1] for row in report.tables[0].rows] == ["yes", "NO"]
     assert report_of(pairs(), ["a", "b"], "not exact: greedy", ["Not exact: greedy"], {}).problems == [
         "Not exact: greedy"
