@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # tests/engine has such engines, tests/unit/benchmarks padded models.
-pytestmark = [pytest.mark.engine, pytest.mark.whole_machine, pytest.mark.full]
+pytestmark = [pytest.mark.engine, pytest.mark.whole_machine]
 ROOT = Path(__file__).parents[2]
 
 
