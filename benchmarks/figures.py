@@ -26,9 +26,11 @@ from vllm_spec_tools.report.table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
-_PAGES = ("benchmarks", "certify", "draft_length", "native")
-PAGES = tuple(ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in _PAGES)))
-P_VALUES = ("p_value", "p_two_samples")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "draft_length", "native")),
+)
+_P_VALUES = ("p_value", "p_two_samples")
 HASH_KEY = "Results"
 """Of the text in a picture that has the hash of its results."""
 
@@ -147,7 +149,7 @@ def certificates(figures: Figures) -> str:
         arguments, commit = origin["arguments"], origin["commit"]
         tested = [check for check in checks if check["outcome"] != "not tested"]
         drafted, accepted = (sum(check[key] for check in checks) for key in ("drafted", "accepted"))
-        smallest = min(check[key] for check in checks for key in P_VALUES if check[key] is not None)
+        smallest = min(check[key] for check in checks for key in _P_VALUES if check[key] is not None)
         rows.append(
             [
                 Path(arguments[arguments.index("--config") + 1]).name,

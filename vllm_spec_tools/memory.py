@@ -109,7 +109,8 @@ def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_c
 def beside_others(kv_bytes: int) -> dict[str, Any]:
     """Returns arguments of an engine that starts on a GPU while others start there, with a KV cache of `kv_bytes`.
 
-    vLLM's own sizing takes what others allocate meanwhile for its own. It asks for a share of free memory even so.
+    While vLLM chooses a size, it counts what other processes allocate as its own. With a given size it still requires
+    that the share `gpu_memory_utilization` of the device is free.
     """
     return {"kv_cache_memory_bytes": kv_bytes, "gpu_memory_utilization": 0.01}
 

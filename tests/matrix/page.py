@@ -11,6 +11,7 @@ from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERA
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.support.rules import (
+    DRAFT_MODELS,
     DRAFTER_PASSES,
     EVERYTHING,
     NATIVE,
@@ -25,6 +26,7 @@ PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
 _FEATURES = {
     EVERYTHING: "drafts",
     TREES: "trees",
+    DRAFT_MODELS: "draft models",
     NATIVE: "`method: vllm`",
     DRAFTER_PASSES: "drafters on V2, `method: vllm`",
 }
@@ -228,7 +230,7 @@ def _layouts() -> list[str]:
         served: dict[str, list[str]] = {}
         for rule in RULES:
             if rule.subject == flag:
-                served.setdefault(rule.allowed, []).append(_FEATURES.get(rule.features, "draft models"))
+                served.setdefault(rule.allowed, []).append(_FEATURES[rule.features])
         shown = "; ".join(f"{', '.join(what)}: {allowed}" for allowed, what in served.items())
         lines.append(f"| `{flag}` | {shown or 'any'} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
@@ -278,6 +280,6 @@ def _settings() -> list[str]:
     for rule in RULES:
         # Kinds of layers are the table above.
         if rule.allowed != SERVED_LAYERS:
-            what = _FEATURES.get(rule.features, "draft models")
+            what = _FEATURES[rule.features]
             lines.append(f"| `{rule.subject}` | {what} | {rule.allowed} | {rule.reason} |")
     return lines

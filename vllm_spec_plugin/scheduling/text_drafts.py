@@ -46,7 +46,7 @@ class TextRequest(NamedTuple):
 def text_requests(
     turns: Mapping[str, Turns], requests: Mapping[str, Request], max_model_len: int, shared_scope: SharedScope | None
 ) -> list[TextRequest]:
-    """Returns the requests to draft for: those with output, room for a draft, and no step in flight.
+    """Selects the requests to draft for: with output tokens, below their length limit, and with no step in flight.
 
     Args:
         turns: turns by request id.

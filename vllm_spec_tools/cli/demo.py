@@ -106,9 +106,8 @@ def demo(
         if source is None:
             source = str(folder / "target-100M")
             widen(model_path("target"), Path(source), _PARAMETERS)
-        pairs = _measure(
-            source, model is None, config.absolute(), prompts, chat, rounds, max_tokens, timeout, quick, console
-        )
+        options = _server_options(model is None, chat)
+        pairs = _measure(source, config.absolute(), options, prompts, chat, rounds, max_tokens, timeout, quick, console)
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
         exactness, problems = (None, []) if quick else _certify(certified, config, folder, chat, console)
@@ -144,8 +143,8 @@ def _has_chat_template(folder: Path) -> bool:
 
 def _measure(
     target: str,
-    is_bundled: bool,
     config: Path,
+    options: list[str],
     prompts: tuple[str, ...],
     chat: bool,
     rounds: int,
@@ -157,7 +156,6 @@ def _measure(
     quiet = Console(quiet=True)
     # The servers' front ends and this client need a core too, or they stall the workers.
     environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
-    options = [*(_share_cpu(chat) if runs_on_cpu() else _share_gpu()), *["--dtype", "float32"] * is_bundled]
     plain, drafted = (
         Server(target, file, extra_args=options, environment=environment, timeout=timeout, console=quiet)
         for file in (None, config)
@@ -176,13 +174,11 @@ def _measure(
         raise UserError(f"a server did not answer: {error}") from None
 
 
-def _share_cpu(chat: bool) -> list[str]:
-    # A model of 30 layers is compiled for four minutes, and is hardly faster then.
-    return ["--gpu-memory-utilization", "0.4", *["--enforce-eager"] * chat]
-
-
-def _share_gpu() -> list[str]:
-    given = beside_others(_KV_BYTES) | {"max_model_len": "auto"}
+def _server_options(is_bundled: bool, chat: bool) -> list[str]:
+    if runs_on_cpu():
+        # A model of 30 layers is compiled for four minutes, and is hardly faster then.
+        return ["--gpu-memory-utilization", "0.4", *["--enforce-eager"] * chat]
+    given = beside_others(_KV_BYTES) | {"max_model_len": "auto"} | ({"dtype": "float32"} if is_bundled else {})
     return [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", str(value))]
 
 
