@@ -1,4 +1,4 @@
-"""What our schedulers share, over either of vLLM's: requests that may have drafts, counters and the stream."""
+"""Shared by our schedulers, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
 import time
 from collections.abc import Mapping

@@ -247,7 +247,7 @@ def test_under_an_unknown_method_only_what_is_certainly_wrong_is_listed(
         ),
         ({"method": "custom_class", "model": "a.B"}, "proposer.config.method: got the text 'custom_class'; allowed:"),
         ({}, "proposer.config: got neither method nor model"),
-        ("eagle3", "proposer.config: got the text 'eagle3'; allowed: a speculative config of vLLM's"),
+        ("eagle3", "proposer.config: got the text 'eagle3'; allowed: a speculative config for vLLM"),
     ],
 )
 def test_keys_of_vllms_that_the_plugin_sets_are_refused(config: object, expected: str) -> None:

@@ -30,7 +30,7 @@ class NativeConfig(ProposerConfig):
     config: dict[str, Any] = Field(
         description="vLLM's speculative config, as --speculative-config takes it in JSON, without "
         "num_speculative_tokens: draft_length.tokens has it.",
-        json_schema_extra={"allowed": "a speculative config of vLLM's, such as {method: eagle3, model: HEAD}"},
+        json_schema_extra={"allowed": "a speculative config for vLLM, such as {method: eagle3, model: HEAD}"},
     )
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class NativeConfig(ProposerConfig):
             text = f"got {show(verification)}, which changes the distribution of outputs; allowed: {allowed}"
             problems.append(("config.rejection_sample_method", text))
         if self.config.get("method") in _METHODS_NOT_TAKEN:
-            problems.append(("config.method", f"got {show(self.config['method'])}; allowed: a drafter of vLLM's own"))
+            problems.append(("config.method", f"got {show(self.config['method'])}; allowed: a vLLM drafter"))
         elif not (self.config.get("method") or self.config.get("model")):
             problems.append(("config", "got neither method nor model; allowed: such as {method: eagle3, model: HEAD}"))
         conflicts(problems)
