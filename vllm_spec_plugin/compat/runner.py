@@ -160,3 +160,10 @@ def specs_of_layers(group: "KVCacheGroupSpec") -> "dict[str, KVCacheSpec]":
 def kv_cache_bytes(runner: "GPUModelRunner") -> int:
     """Returns bytes of the KV cache on this rank."""
     return sum(tensor.size for tensor in runner.kv_cache_config.kv_cache_tensors)
+
+
+def outcome_of(output: "ModelRunnerOutput | AsyncModelRunnerOutput") -> "ModelRunnerOutput":
+    """Returns a step's `ModelRunnerOutput`, also while its tokens are being copied to the host."""
+    for name in ("model_runner_output", "_model_runner_output"):  # the V2 and the V1 runner's
+        output = getattr(output, name, output)
+    return cast("ModelRunnerOutput", output)

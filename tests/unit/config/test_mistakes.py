@@ -110,10 +110,18 @@ proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, propo
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
     proposer.proposers[1].method: got the text 'ngram' a second time; allowed: each method once
 proposer: {method: cascade, proposers: [{method: vllm, config: {method: mtp}}, {method: ngram}]}
-    proposer.proposers[0].method: got the text 'vllm'; allowed beside vllm: methods that draft from texts, then vllm
+    proposer.proposers[1].method: got the text 'ngram' after vllm; allowed: vllm as the last method
 proposer: {method: cascade, proposers: [{method: draft_model, model: x}, {method: vllm, config: {method: mtp}}]}
-    proposer.proposers[0].method: got the text 'draft_model'; allowed beside vllm: methods that draft from texts, then
-    vllm
+    proposer.proposers[0].method: got the text 'draft_model'; allowed before vllm: token-only methods, such as suffix
+proposer: {method: cascade, proposers: [{method: ngram}, {method: vllm, config: {model: x, draft_sample_method: probabilistic}}]}
+    proposer.proposers[1].config.draft_sample_method: got the text 'probabilistic', but the drafts of the methods before
+    vllm are certain; allowed: greedy
+proposer: {method: vllm, config: {method: mtp, rejection_sample_method: synthetic, synthetic_acceptance_length: 3}}
+    proposer.config.rejection_sample_method: got the text 'synthetic', which changes the distribution of outputs;
+    allowed: standard or block
+proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
+    proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
+    standard or block
 proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
     proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which takes certain drafts only; allowed:
     greedy
