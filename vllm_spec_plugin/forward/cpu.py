@@ -3,8 +3,8 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
-from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.drafter_time import TimesDrafter
+from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin

@@ -1,4 +1,4 @@
-"""Measures how long the drafter of a worker drafts, which vLLM calls within its runner, and sends it to the scheduler."""
+"""Measures the time of a worker's drafter, which vLLM calls within its runner, and sends it to the scheduler."""
 
 import time
 from collections import deque
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vllm_spec_plugin.compat.runner import outcome_of
+from vllm_spec_plugin.compat.runner import drafting_call, outcome_of
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import StepResult, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -70,15 +70,14 @@ class TimesDrafter(Worker):
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Loads the model and begins to time its drafter, if this worker has one."""
         super().load_model(*args, **kwargs)
-        proposer = config_in(self.vllm_config.additional_config).proposers[-1]
-        self._drafter_clock = None if proposer.drafts_from_text else DrafterClock(self.device)
+        proposer, device = config_in(self.vllm_config.additional_config).proposers[-1], self.device
+        assert device is not None
+        self._drafter_clock = None if proposer.drafts_from_text else DrafterClock(device)
         if self._drafter_clock is None:
             return
         self._drafter_method = proposer.method
-        # The runner of a stage before the last one has no speculator.
-        owner, name = self.model_runner, "propose_draft_token_ids"
-        if self.use_v2_model_runner:
-            owner, name = self.model_runner.speculator, "propose"
+        owner, name = drafting_call(self.model_runner, is_v2=self.use_v2_model_runner)
+        # A stage before the last one has no drafter.
         if owner is not None:
             setattr(owner, name, self._drafter_clock.timed(getattr(owner, name)))
 

@@ -113,9 +113,9 @@ proposer: {method: cascade, proposers: [{method: vllm, config: {method: mtp}}, {
     proposer.proposers[1].method: got the text 'ngram' after vllm; allowed: vllm as the last method
 proposer: {method: cascade, proposers: [{method: draft_model, model: x}, {method: vllm, config: {method: mtp}}]}
     proposer.proposers[0].method: got the text 'draft_model'; allowed before vllm: token-only methods, such as suffix
-proposer: {method: cascade, proposers: [{method: ngram}, {method: vllm, config: {model: x, draft_sample_method: probabilistic}}]}
-    proposer.proposers[1].config.draft_sample_method: got the text 'probabilistic', but the drafts of the methods before
-    vllm are certain; allowed: greedy
+proposer: {method: cascade, proposers: [method: ngram, {method: vllm, config: {model: x, draft_sample_method: drawn}}]}
+    proposer.proposers[1].config.draft_sample_method: got the text 'drawn', but the drafts of the methods before vllm
+    are certain; allowed: greedy
 proposer: {method: vllm, config: {method: mtp, rejection_sample_method: synthetic, synthetic_acceptance_length: 3}}
     proposer.config.rejection_sample_method: got the text 'synthetic', which changes the distribution of outputs;
     allowed: standard or block
