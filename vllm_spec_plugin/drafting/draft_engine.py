@@ -58,9 +58,9 @@ class VllmDraftEngine:
         self.max_len: int = self.model_config.max_model_len
 
     @property
-    def how(self) -> str:
+    def execution_mode(self) -> str:
         """The way in which the model runs, see `DraftPass`."""
-        return self._pass.how
+        return self._pass.execution_mode
 
     @property
     def layers(self) -> set[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-MENDED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.MendedSampler"
+PATCHED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.PatchedSampler"
 # Engine arguments that `translate` sets.
 REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config", "async_scheduling")
 
@@ -177,12 +177,12 @@ def _mend_sampler(config: "VllmConfig") -> None:
     parallel = config.parallel_config
     if vllm_args.platform() != "cpu" or config.use_v2_model_runner:
         return
-    if parallel.worker_extension_cls not in ("", MENDED_SAMPLER):
+    if parallel.worker_extension_cls not in ("", PATCHED_SAMPLER):
         raise ConfigError(
             f"worker_extension_cls: got {parallel.worker_extension_cls!r}, but on a CPU the plugin sets its own to "
             "correct vLLM's sampler; allowed: leave it out"
         )
-    parallel.worker_extension_cls = MENDED_SAMPLER
+    parallel.worker_extension_cls = PATCHED_SAMPLER
 
 
 def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]], Any]:

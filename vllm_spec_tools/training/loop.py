@@ -180,7 +180,7 @@ class Checkpoint:
         half.replace(self._state)
 
     def remove(self) -> None:
-        """The run is through."""
+        """Removes the saved state: the run is complete."""
         shutil.rmtree(self.folder)
 
 
