@@ -68,7 +68,7 @@ def check_options(
             raise _refusal(key, "the server does not draft from predictions", "a server with method prediction")
     others = ", ".join(sorted(set(given) - {SPEC, SPEC_PREDICTION}))
     if given.get(SPEC) == "off" and others:
-        raise _refusal(SPEC, f"got 'off' beside {others}", f"off by itself, or {others} without it")
+        raise _refusal(SPEC, f"got 'off' together with {others}", f"off by itself, or {others} without it")
 
 
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
