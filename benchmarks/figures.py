@@ -32,7 +32,7 @@ PAGES = (
 )
 _P_VALUES = ("p_value", "p_two_samples")
 HASH_KEY = "Results"
-"""Of the text in a picture that has the hash of its results."""
+"""Matches the text in a picture that has the hash of its results."""
 
 _MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 

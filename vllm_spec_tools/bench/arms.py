@@ -140,7 +140,7 @@ def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, Plann
             "draft_length": {"policy": "optimal", "tokens": tokens},
         }
         plan = written(f"native-{len(list(folder.iterdir()))}", sections, f"--arm {word}")
-        return {f"{method} of vLLM's, optimal, {', '.join(parts)}": PlannedArm(plan)}
+        return {f"vLLM's {method}, optimal, {', '.join(parts)}": PlannedArm(plan)}
 
     def planned(word: str) -> dict[str, PlannedArm]:
         kind, colon, rest = word.partition(":")
@@ -303,7 +303,7 @@ def running_engines(
 
 
 def describe(arms: Mapping[str, PlannedArm], engines: Engines) -> dict[str, dict[str, Any]]:
-    """What each arm is, for the record: its configuration, and what its engine chose by itself."""
+    """Describes each arm for the record: its configuration, and its engine's own choices."""
     return {
         name: {
             "speculation": arm.plan.settings or arm.plan.speculative_config,

@@ -31,7 +31,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be planned.
+    """Models and options to plan for.
 
     Attributes:
         natives: vLLM's own drafters, speculative configs without a number of tokens.

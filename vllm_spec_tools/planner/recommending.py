@@ -1,4 +1,4 @@
-"""From forecasts, and what was measured of the best, to an answer: switch it on, or leave it off, and why. Pure."""
+"""Recommends switching speculation on or leaving it off, and why, from forecasts and a check of the best. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from vllm_spec_tools.report.provenance import command_line, machine_text, models
 from vllm_spec_tools.report.table import Table, escape_markdown
 
 SCHEMA = 4
-"""Of the JSON: 4 has percentiles and, from `bench`, `cells`; 3 has `measurements` in long format."""
+"""Version of the JSON: 4 has percentiles and, from `bench`, `cells`; 3 has `measurements` in long format."""
 
 _WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (
@@ -35,7 +35,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool found.
+    """Findings of a tool.
 
     Attributes:
         notes: how it was measured and the limits, after the tables.
