@@ -11,6 +11,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
+from vllm_spec_tools.vllm_json import check_native
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ def plan_file(path: Path) -> ArmPlan:
     Raises:
         ConfigError: it is not there, or has a mistake.
     """
-    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
+    config = load_config(path)
+    check_native(config, str(path))
+    return ArmPlan(str(path.absolute()), config.model_dump(mode="json"))
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:

@@ -158,8 +158,11 @@ def check_file(checked: Checked, arguments: Any) -> None:
     Raises:
         ConfigError: the file is wrong, or refused for that server.
     """
+    from vllm_spec_tools.vllm_json import check_native
+
     if checked.config is None:
         return
+    check_native(checked.config, checked.name)
     if arguments is None:
         checked.config.check_proposers(None, checked.name)
         checked.unchecked = ["the model, its weights and the server's options (give --model)"]

@@ -51,6 +51,10 @@ def doctor(
                 with each.noting():
                     check_file(each, arguments)
         checked.append(served)
+    else:
+        for each in checked:
+            with each.noting():
+                check_file(each, None)
     for each in checked:
         for error in each.errors:
             typer.echo(error, err=True)
@@ -113,7 +117,7 @@ def _device() -> Iterator[_ROW]:
         return
     shown = torch.cuda.get_device_name(0) if name == "cuda" else f"{torch.get_num_threads()} threads"
     yield "device", f"{name}, {shown}", OK
-    # Any text drafts on any model will do: the bundled target's config is here.
+    # Any token-only proposer and any model will do: the bundled target's config is here.
     settings = settings_of(parse_config({"proposer": {"method": "suffix"}}, "suffix drafts"), "suffix drafts")
     try:
         engine, _ = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
