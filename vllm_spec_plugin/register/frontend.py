@@ -1,6 +1,6 @@
 """Checks requests, reads predicted outputs and exports metrics in vLLM's frontend process."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_spec_plugin.compat import frontend, openai_api
 from vllm_spec_plugin.config.plugin import PluginConfig
