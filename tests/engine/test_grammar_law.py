@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +27,7 @@ GRAMMAR: dict[str, Any] = {"structured_outputs": {"regex": LETTERS + "{300}"}}
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     """vLLM's draft model, sampled, far from the target: most of its drafts begin with a token that is not allowed."""
-    with open(distant()) as file:
-        model = yaml.safe_load(file)["proposer"]["model"]
+    model = yaml.safe_load(Path(distant()).read_text())["proposer"]["model"]
     drafter = {"method": "draft_model", "model": model, "draft_sample_method": "probabilistic"}
     return Engine(config=native(json.dumps(drafter), 3))
 
