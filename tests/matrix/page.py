@@ -9,7 +9,14 @@ from tests.assemble import ADDED
 from tests.matrix import native
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from tests.ways import page as ways
-from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
+from vllm_spec_plugin.metrics.counters import (
+    GRAMMAR,
+    POOLING,
+    PROMPT_EMBEDS,
+    RESUMABLE,
+    THINKING_BUDGET,
+    WITHOUT_DRAFTS,
+)
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.support.rules import RULES, SERVED_LAYERS, TESTED_CONNECTORS
 
@@ -35,6 +42,10 @@ _REQUESTS = {
     ),
     PROMPT_EMBEDS: ("with embeddings in the prompt", "these positions have no token ids to draft from"),
     POOLING: ("for pooling", "nothing is sampled"),
+    GRAMMAR: (
+        "sampled ones with structured outputs, with `method: vllm` and `draft_sample_method: probabilistic`",
+        "vLLM cuts a sampled draft at the first token that the grammar excludes, which biases outputs",
+    ),
 }
 
 _HOW = """\

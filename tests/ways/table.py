@@ -64,6 +64,7 @@ _COUNTED_BY_WORKER = (
 _DRAFTER_TIME = f"{SHOWN}tests/unit/forward/test_drafter_time.py::test_time_is_sent_with_the_outcome_of_a_step"
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
+_CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
 _SCORER = NOT_NEEDED + "vLLM's sampler verifies, and is part of the target's step"
 
 RULES: tuple[Rule, ...] = (
@@ -71,6 +72,13 @@ RULES: tuple[Rule, ...] = (
     _rule("request", "resumable", "requests of a streaming session get no drafts"),
     _rule("request", "prompt_embeds", "requests with embeddings in the prompt get no drafts"),
     _rule("request", "pooling", "requests for pooling get no drafts"),
+    _rule(
+        "request",
+        "grammar",
+        "sampled requests with a grammar get no drafts that it may cut by their tokens",
+        ({Way.OWN}, f"{SHOWN}tests/unit/drafting/test_request_views.py::{_CERTAIN}"),
+        (set(Way) - {Way.OWN} - _VLLM, NOT_NEEDED + "drafts are certain, and a cut one is rejected all the same"),
+    ),
     _rule("option", "spec", "`spec: off` switches a request's drafts off"),
     _rule("option", "spec_tokens", "`spec_tokens` bounds a request's drafts"),
     _rule("option", "spec_method", "`spec_method` names the only proposer that drafts for a request"),

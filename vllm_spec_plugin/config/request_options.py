@@ -71,6 +71,23 @@ def check_options(
         raise _refusal(SPEC, f"got 'off' together with {others}", f"off by itself, or {others} without it")
 
 
+def check_verified_by_vllm(logprob_token_ids: Sequence[int] | None) -> None:
+    """Refuses what vLLM's verification of drafts would answer wrongly, for a server on which vLLM verifies.
+
+    On V1 its rejection sampler ends the engine (vLLM issue 44727), on V2 it returns the likeliest tokens instead; one
+    such request of a batch is enough, with drafts or without.
+
+    Args:
+        logprob_token_ids: the request's.
+
+    Raises:
+        ValueError: names the parameter, the value given and what is allowed.
+    """
+    if logprob_token_ids is not None:
+        given = f"logprob_token_ids: got {show(list(logprob_token_ids))}, but vLLM verifies this server's drafts"
+        raise ValueError(f"{given} and would return other tokens; allowed: logprobs, or a server without speculation")
+
+
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
     """Reads the options of a request that `check_options` has accepted."""
     if not extra_args:

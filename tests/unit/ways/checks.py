@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 
 from tests.engine.books import holding
@@ -15,7 +16,7 @@ from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either
 from tests.ways.pipelines import Bench, K, add
-from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.scheduling.draft_length.control import StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
@@ -26,6 +27,8 @@ PREDICTION = {"method": "prediction"}
 
 def without_drafts(bench: Bench, reason: str) -> None:
     """Requests of that kind are never drafted for, teach nothing, and are counted; others beside them have drafts."""
+    if reason == "grammar":
+        bench.monkeypatch.setattr("vllm_spec_plugin.scheduling.native.samples_drafts", lambda config: True)
     pipeline = bench.pipeline(either, policy="optimal")
     bench.equal_steps(equal_clock())
     outcomes, verified = set[str](), pipeline.control.verified
@@ -35,16 +38,17 @@ def without_drafts(bench: Bench, reason: str) -> None:
         verified(request_id, *outcome)
 
     bench.monkeypatch.setattr(pipeline.control, "verified", noting)
-    if reason == "pooling":
-        # The pipeline's device samples for every request, so it is only added.
-        pipeline.scheduler.add_request(Request("special", prompt(1, 5), None, PoolingParams(task="embed")))
+    if reason in ("pooling", "grammar"):
+        # The pipeline's device samples for every request, and without a grammar: it is only added.
+        structured = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a*"), max_tokens=20)
+        sampling, pooling = (None, PoolingParams(task="embed")) if reason == "pooling" else (structured, None)
+        pipeline.scheduler.add_request(Request("special", prompt(1, 5), sampling, pooling))
         assert not pipeline.scheduler._adapter.is_served("special")
         pipeline.scheduler.finish_requests("special", RequestStatus.FINISHED_ABORTED)
     else:
         params: dict[str, Any] = {"thinking_token_budget": 3} if reason == "thinking_budget" else {}
-        given = {"resumable": {"resumable": True}, "prompt_embeds": {"prompt_embeds": torch.zeros(5, 1)}}.get(
-            reason, {}
-        )
+        values = {"resumable": True, "prompt_embeds": torch.zeros(5, 1)}
+        given: dict[str, Any] = {reason: values[reason]} if reason in values else {}
         add(pipeline, "special", 5, 20, params, **given)
         for _ in range(4):
             pipeline.step()
@@ -322,10 +326,7 @@ def measured(bench: Bench, name: str) -> None:
 
 
 CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
-    **{
-        ("request", reason): partial(without_drafts, reason=reason)
-        for reason in ("thinking_budget", "resumable", "prompt_embeds", "pooling")
-    },
+    **{("request", reason): partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS},
     ("option", "spec"): spec_off,
     ("option", "spec_tokens"): spec_tokens,
     ("option", "spec_method"): spec_method,
