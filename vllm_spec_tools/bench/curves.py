@@ -79,7 +79,7 @@ def step_curve(steps: Iterable[EngineStep], num_requests: int) -> StepCurve | No
 def drafting_seconds(steps: Iterable[EngineStep], num_requests: int) -> float | None:
     """Mean seconds of a step's drafting, its outliers left out; None if there are no such steps.
 
-    A mean, as some steps have drafts of a cheap proposer, some of a dear one, and some none.
+    A mean, as some steps have drafts of a cheap proposer, some of a expensive one, and some none.
     """
     times = sorted(step.drafting_seconds for step in whole_steps(steps, num_requests))
     return statistics.fmean(times[: len(times) - int(_CUT_SHARE * len(times))]) if times else None

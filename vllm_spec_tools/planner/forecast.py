@@ -158,7 +158,7 @@ def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> f
     """Median seconds of a step with a prompt."""
     found = measured.first_token_seconds(setting, level)
     if not found:
-        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens")
     return statistics.median(found)
 
 

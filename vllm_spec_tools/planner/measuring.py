@@ -12,7 +12,7 @@ from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
-from vllm_spec_tools.report.measurements import PERCENTILES, Spread, ratio
+from vllm_spec_tools.report.measurements import PERCENTILES, Ratio, ratio
 
 _WARM_UP_TOKENS = 16
 # Requests per round that join others.
@@ -24,7 +24,7 @@ class MeasurementSizes:
     """How much is measured.
 
     Attributes:
-        rounds: how often everything is done; each round has other prompts, where there are enough.
+        rounds: number of repetitions; each round has other prompts, where there are enough.
     """
 
     levels: tuple[int, ...]
@@ -125,8 +125,8 @@ class Verified:
     draft_length: float
 
     @property
-    def speedup(self) -> Spread:
-        """Recommended over none, round by round."""
+    def speedup(self) -> Ratio:
+        """Returns recommended over none, round by round."""
         found = ratio(self.tokens_per_second[RECOMMENDED], self.tokens_per_second[NONE])
         assert found is not None, "both arms did every round"
         return found
