@@ -232,16 +232,17 @@ def _role(results: SweepResults, arm: str) -> Any:
 def _notes(results: SweepResults) -> Iterator[str]:
     yield (
         "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
-        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. "
-        "Medians of the rounds, with their range in brackets; ratios are taken round by round. The fastest arm of vLLM's "
-        "own is chosen by the same rounds, which favours it."
+        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. Medians of "
+        "the rounds, with their range in brackets; ratios are taken round by round. vLLM's fastest arm is chosen by the "
+        "same rounds, which favours it."
     )
     yield (
         "Within noise: the 95% confidence interval (Student's, of the logarithms of the rounds' ratios) includes 1; "
-        "fewer than seven rounds show large gains only. Acceptance length: 1 + accepted draft tokens / drafts. TTFT: time to first token. TPOT: time per output token after the first. "
-        "Latency: from sending a request to its last token. Percentiles are over the requests of a round (p99 of fewer "
-        "than 100 is near their maximum), medians of the rounds. Greedy outputs are compared as far as both arms got. "
-        "Tied: they part at two tokens of equal probability."
+        "fewer than seven rounds show large gains only. Acceptance length: 1 + accepted draft tokens / drafts. TTFT: "
+        "time to first token. TPOT: time per output token after the first. Latency: from sending a request to its last "
+        "token. Percentiles are over the requests of a round (p99 of fewer than 100 is near their maximum), medians of "
+        "the rounds. Greedy outputs are compared as far as both arms got. Tied: they part at two tokens of equal "
+        "probability."
     )
     if FIRST_PASS in results.levels:
         yield (
