@@ -233,8 +233,8 @@ def _notes(results: SweepResults) -> Iterator[str]:
     yield (
         "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
         "has its first token; later prompts are in the time. Before it, each arm ran the level in short. Medians of "
-        "the rounds, with their range in brackets; ratios are taken round by round. vLLM's fastest arm is chosen by the "
-        "same rounds, which favours it."
+        "the rounds, with their range in brackets; ratios are taken round by round. vLLM's fastest arm is chosen by "
+        "the same rounds, which favours it."
     )
     yield (
         "Within noise: the 95% confidence interval (Student's, of the logarithms of the rounds' ratios) includes 1; "
