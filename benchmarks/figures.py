@@ -36,7 +36,7 @@ _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
 _NEW_NAMES = 5
 _SCHEDULERS = {"none": "no speculation", "vllm": "vLLM's speculation"}
 HASH_KEY = "Results"
-"""Of the text in a picture that has the hash of its results."""
+"""Matches the text in a picture that has the hash of its results."""
 
 _MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 

@@ -45,7 +45,7 @@ def runs_on_cpu() -> bool:
 
 
 def cpu_environment(offline: bool = True) -> dict[str, str]:
-    """What a vLLM process needs in its environment on a CPU; nothing where vLLM runs on a GPU.
+    """Variables that a vLLM process needs on a CPU; nothing where vLLM runs on a GPU.
 
     Variables that are set already are left out, so that `os.environ | cpu_environment()` respects them.
 

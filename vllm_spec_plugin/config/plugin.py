@@ -21,7 +21,7 @@ MAX_STREAM_TOKENS = 1024
 
 
 class VerificationConfig(Section):
-    """How drafts are verified."""
+    """Settings of the verification of drafts."""
 
     lenience: float = Field(
         default=1.0,
@@ -74,7 +74,7 @@ class PluginConfig(Section):
 
     @property
     def summary(self) -> dict[str, str]:
-        """What is served, in words: the labels of the info metric, and the line that is logged at start."""
+        """Words the configuration: the labels of the info metric, and the line that is logged at start."""
         exact = self.verification.lenience == 1
         return {
             "version": __version__,

@@ -6,7 +6,6 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
-from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.step_ledger import Step
@@ -49,10 +48,6 @@ class NativeAdapter(DraftLengthAdapter):
         """See `DraftLengthAdapter`."""
         super().forget(request_id)
         self._to_bound.pop(request_id, None)
-
-    def _why_without_drafts(self, request: Request) -> str | None:
-        # vLLM knows what its own drafters and sampler can do.
-        return POOLING if request.sampling_params is None else None
 
     def started(self) -> None:
         """Begins a step, whose planning starts."""

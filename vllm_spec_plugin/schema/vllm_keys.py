@@ -7,7 +7,7 @@ VERSIONS = "0.32 and 0.33"
 
 
 class VllmKey(NamedTuple):
-    """What stands for a key of vLLM's in a plugin.yaml.
+    """Counterpart in a plugin.yaml of a key in vLLM's configuration.
 
     Attributes:
         here: dotted key of the plugin.yaml that takes the value; empty if there is none.
@@ -113,7 +113,7 @@ _OTHERS = {
 
 
 def reason_against(method: object) -> str:
-    """Returns why the plugin has no proposer for a method of vLLM's; empty if vLLM has no such method."""
+    """Returns why the plugin has no proposer for a vLLM method; empty if vLLM has no such method."""
     if not isinstance(method, str):
         return ""
     return METHODS.get("mtp" if method.endswith("_mtp") else method, "")

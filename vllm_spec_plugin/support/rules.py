@@ -13,7 +13,7 @@ from vllm_spec_plugin.schema.errors import show_text
 
 
 class Feature(StrEnum):
-    """What a configuration requires of the engine."""
+    """Features that a configuration requires of the engine."""
 
     CHAIN = "chains"
     TREE = "trees"

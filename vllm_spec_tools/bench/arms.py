@@ -311,7 +311,7 @@ def running_engines(
 
 
 def describe(arms: Mapping[str, PlannedArm], engines: Engines) -> dict[str, dict[str, Any]]:
-    """What each arm is, for the record: its configuration, and what its engine chose by itself."""
+    """Describes each arm for the record: its configuration, and its engine's own choices."""
     return {
         name: {
             "speculation": arm.plan.settings or arm.plan.speculative_config,

@@ -1,4 +1,4 @@
-"""What steps cost, from the steps that were measured. Pure."""
+"""Computes the costs of steps from measured steps. Pure."""
 
 import statistics
 from bisect import bisect_left

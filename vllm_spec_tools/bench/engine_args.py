@@ -1,4 +1,4 @@
-"""What an engine is started with."""
+"""Builds the arguments of an engine."""
 
 import os
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def plan_file(path: Path) -> ArmPlan:
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:
-    """What an option says of a model: an absolute path of a folder, or a name on the hub.
+    """Resolves an option that names a model: an absolute path of a folder, or a name on the hub.
 
     A name of `fetching.SOURCES` is fetched.
 
@@ -65,7 +65,7 @@ def engine_arguments(
     memory: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
+    """Builds the arguments of an arm's engine, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
     Args:
         memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its

@@ -38,7 +38,7 @@ def plan(
         typer.Option(
             metavar="JSON",
             show_default=False,
-            help="A drafter of vLLM's own to consider, as its --speculative-config has it, without "
+            help="One of vLLM's own drafters to consider, as its --speculative-config has it, without "
             """num_speculative_tokens: {"method": "eagle3", "model": "HEAD"}. Repeatable.""",
         ),
     ] = None,
@@ -75,7 +75,7 @@ def plan(
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
     proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
-    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and drafters of vLLM's own if given.
+    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and vLLM's own drafters if given.
     At most two engines run at once. Keep the machine otherwise idle.
 
     vLLM's own engine options follow after `--`: `vllm-spec plan --model M --prompts FILE -- --dtype bfloat16

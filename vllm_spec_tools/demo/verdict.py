@@ -1,4 +1,4 @@
-"""What the demo found: one sentence, a table per prompt and a picture."""
+"""Reports the result of the demo: one sentence, a table per prompt and a picture."""
 
 import statistics
 from collections.abc import Mapping, Sequence

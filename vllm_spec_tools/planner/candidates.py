@@ -1,4 +1,4 @@
-"""What could be switched on, and the engines in which it is measured. Pure."""
+"""Lists the proposers that could be switched on, and the engines in which they are measured. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Engine:
 
 
 def native_name(config: Mapping[str, Any]) -> str:
-    """What a candidate of one of vLLM's own drafters is called, by its speculative config."""
+    """Names the candidate of one of vLLM's own drafters, by its speculative config."""
     return f"{NATIVE} {config['method']}"
 
 
@@ -137,7 +137,7 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Setting:
-    """How a job's requests are drafted for.
+    """Proposer and draft length of a job's requests.
 
     Attributes:
         candidate: the proposer's name; `NONE` is the engine without speculation.
@@ -168,7 +168,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class MeasuredCandidate:
-    """What was measured of an engine, in turns with the one without speculation.
+    """Measurements of an engine, in turns with the one without speculation.
 
     Attributes:
         first_tokens: seconds from asking to the first token of each request that joined others in a closed loop, by
@@ -190,7 +190,7 @@ class MeasuredCandidate:
         ]
 
     def first_token_seconds(self, setting: Setting, concurrency: int) -> Sequence[float]:
-        """What steps with a prompt in them took; of one request alone in its jobs, of several in a closed loop."""
+        """Seconds of steps with a prompt in them; of one request alone in its jobs, of several in a closed loop."""
         if concurrency == 1:
             steps = (step for sample in self.of(setting.candidate, 1, setting.tokens) for step in sample.answer.steps)
             return [step.seconds for step in steps if step.in_prompt]

@@ -1,4 +1,4 @@
-"""From what was measured to what is expected of every candidate. Pure."""
+"""Forecasts every candidate's speed from measurements. Pure."""
 
 import math
 import statistics
@@ -27,7 +27,7 @@ class SpeedupLimits:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of a candidate.
+    """Expected speed of a candidate.
 
     Attributes:
         all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
@@ -65,7 +65,7 @@ class Forecast:
 
 
 def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
-    """What is expected of each candidate of an engine.
+    """Forecasts each candidate of an engine.
 
     Raises:
         UserError: there are no steps of whole batches.
@@ -119,14 +119,14 @@ def steps_of(samples: Iterable[Sample]) -> list[EngineStep]:
 def acceptance_of(
     measured: MeasuredCandidate, candidate: Candidate, tokens: int, workload: str | None = None
 ) -> Acceptance:
-    """How drafts of that length fared, in one workload or in all, at all levels together."""
+    """Counts the acceptance of drafts of that length, in one workload or in all, at all levels together."""
     samples = measured.of(candidate.name, tokens=tokens)
     answers = [sample.answer for sample in samples if workload in (None, sample.workload)]
     return Acceptance.of(answers, tokens)
 
 
 def drafting_by_length(measured: MeasuredCandidate, candidate: Candidate, level: int) -> DraftingCost:
-    """What drafting takes in a step of a whole batch."""
+    """Measures the cost of drafting in a step of a whole batch."""
     taken: dict[int, float] = {}
     for tokens in candidate.lengths:
         seconds = drafting_seconds(steps_of(measured.of(candidate.name, level, tokens)), level)

@@ -11,7 +11,7 @@ from operator import mul
 
 @dataclass(frozen=True)
 class StepCosts:
-    """What a step takes, all in the same unit: seconds, or target steps with one token.
+    """Costs of a step, all in the same unit: seconds, or target steps with one token.
 
     Attributes:
         verify: T(1) to T(K + 1), the target's step with 1 to K + 1 tokens per request, for the longest K of interest.
@@ -33,7 +33,7 @@ class StepCosts:
 
 
 def conditional_rates(reached: Sequence[float]) -> list[float]:
-    """From how often each position of a draft is accepted to how often it is if the one before it was.
+    """Converts the acceptance of each draft position to its acceptance given that the one before was accepted.
 
     Args:
         reached: [K], accepted over verified tokens of each position, all drafts being equally long; not rising.

@@ -21,7 +21,7 @@ _JOINING = 8
 
 @dataclass(frozen=True)
 class MeasurementSizes:
-    """How much is measured.
+    """Sizes of a measurement.
 
     Attributes:
         rounds: number of repetitions; each round has other prompts, where there are enough.
@@ -34,19 +34,19 @@ class MeasurementSizes:
 
 
 def settings(engine: Engine) -> list[Setting]:
-    """What takes turns: no speculation, and every candidate with every draft length."""
+    """Lists the settings that take turns: no speculation, and every candidate with every draft length."""
     drafting = [Setting(candidate.name, tokens) for candidate in engine.candidates for tokens in candidate.lengths]
     return [Setting(NONE, 0), *drafting]
 
 
 def joining(engine: Engine) -> list[Setting]:
-    """Of these, what requests join others with: every candidate with its longest draft."""
+    """Lists the settings in which requests join others: every candidate with its longest draft."""
     longest = [Setting(candidate.name, candidate.lengths[-1]) for candidate in engine.candidates]
     return [Setting(NONE, 0), *longest]
 
 
 def num_runs(engine: Engine, num_workloads: int, sizes: MeasurementSizes) -> int:
-    """How often `measure` runs a job."""
+    """Counts the jobs that `measure` runs."""
     num_cells = len(sizes.levels) * num_workloads
     in_batches = rounds.num_runs(len(settings(engine)), num_cells, sizes.rounds, one_at_a_time=sizes.one_at_a_time)
     return in_batches + len(joining(engine)) * len(_several(sizes)) * sizes.rounds
@@ -133,7 +133,7 @@ class Verified:
 
 
 def num_verification_runs(sizes: MeasurementSizes) -> int:
-    """How often `verify` runs a job."""
+    """Counts the jobs that `verify` runs."""
     return rounds.num_runs(2, len(sizes.levels), sizes.rounds, one_at_a_time=sizes.one_at_a_time)
 
 
@@ -166,7 +166,7 @@ def verify(
 
 
 def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
-    """What the rounds of both arms come to."""
+    """Summarises the rounds of both arms."""
     found = {
         name: figures(LoadAnswer(0.0, [phase for answer in rounds for phase in answer.phases]))
         for name, rounds in answers.items()

@@ -31,7 +31,7 @@ _MEASURING_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be planned.
+    """Models and options to plan for.
 
     Attributes:
         sizes: levels, seed, and the rounds of the final comparison.

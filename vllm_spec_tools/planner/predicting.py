@@ -71,7 +71,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a candidate's steps cost at one concurrency, and those without speculation, in seconds.
+    """Costs of a candidate's steps at one concurrency, and of those without speculation, in seconds.
 
     Attributes:
         concurrency: requests at once, B.
@@ -111,7 +111,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is expected of a candidate with one draft length at one concurrency.
+    """Expected speed of a candidate with one draft length at one concurrency.
 
     Attributes:
         tokens: the draft length; 0 is none.
@@ -133,7 +133,7 @@ class Prediction:
 
 
 def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
-    """What a draft length is expected to do.
+    """Predicts the speed with a draft length.
 
     Streams are a mixture of the workloads. A request is the step with its prompt, which brings its first token, and the
     steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
@@ -177,7 +177,7 @@ def fastest(predictions: Iterable[Prediction]) -> Prediction:
 
 
 def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
-    """From asking for a request to its end."""
+    """Seconds from sending a request to its end."""
     return (1 + steps) * step + costs.concurrency * prompt
 
 

@@ -1,4 +1,4 @@
-"""Answers whether to switch the best candidate on, and why, from its forecast and its final comparison."""
+"""Recommends switching speculation on or leaving it off, and why, from the final comparison with it. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -207,7 +207,7 @@ _MORE = "longer ones may be better still (--tokens; Medusa has a head per token)
 
 
 def remarks(results: Results) -> Iterator[str]:
-    """What else is to be known besides the answer."""
+    """Lists remarks besides the answer."""
     yield from results.verdict.reasons
     if results.verdict.is_on and (reason := why(results.choice, results.forecasts)):
         yield reason

@@ -18,7 +18,7 @@ from vllm_spec_tools.planner.traffic import Workload
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured, expected, verified and recommended.
+    """Measurements, forecasts, their check and the recommendation.
 
     Attributes:
         measured: per engine, chains first; at least one.

@@ -48,7 +48,7 @@ class Panel(ABC):
 
     @property
     def coloured(self) -> list[str]:
-        """Those of them that have a style of their own."""
+        """Names that have a style of their own."""
         return self.names
 
     @property

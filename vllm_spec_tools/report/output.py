@@ -35,7 +35,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool found.
+    """Findings of a tool.
 
     Attributes:
         notes: how it was measured and the limits, after the tables.

@@ -47,7 +47,7 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 @dataclass
 class History:
-    """How training went: plain lists, so that they can be saved.
+    """Records of a training: plain lists, so that they can be saved.
 
     Attributes:
         loss: per step, each head's mean cross entropy in nats.
@@ -158,7 +158,7 @@ class Checkpoint:
         half.replace(self._arguments)
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last; None is nothing yet.
+        """Loads the latest saved state; None if nothing was saved.
 
         Raises:
             UserError: the file is broken.
@@ -185,7 +185,7 @@ class Checkpoint:
 
 
 class Course(ABC, Generic[Heads]):
-    """What differs between kinds of heads."""
+    """Operations that differ between kinds of heads."""
 
     command: str
     weights: str
@@ -196,7 +196,7 @@ class Course(ABC, Generic[Heads]):
 
     @abstractmethod
     def teacher(self, heads: Heads) -> Callable[[RowBatch, float], torch.Tensor]:
-        """What `Training` learns a batch with."""
+        """Creates the function with which `Training` learns a batch."""
 
     @abstractmethod
     def rank(self, heads: Heads, rows: Sequence[TokenRow]) -> Ranks:

@@ -197,7 +197,7 @@ def test_standard_input_and_what_is_not_an_object():
         ("proposer: {method: ngram, prompt_lookup_max: 4}", "here: the longest match is used"),
         ("proposer: {method: medusa, model: a/b, trust_remote_code: true}", "give vllm serve --trust-remote-code"),
         ("proposer: {method: draft_model, model: a/b, draft_tensor_parallel_size: 2}", "size, as both share KV blocks"),
-        ("proposer: {method: mtp}", "got the text 'mtp', a method of vLLM's; allowed: cascade"),
+        ("proposer: {method: mtp}", "got the text 'mtp', a vLLM method; allowed: cascade"),
     ],
 )
 def test_a_plugin_yaml_with_keys_or_methods_of_vllm_gets_a_hint(line, words):

@@ -1,4 +1,4 @@
-"""What requests may say about their drafts."""
+"""Tests the options of requests for their drafts."""
 
 import re
 

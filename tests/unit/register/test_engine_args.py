@@ -226,7 +226,7 @@ def test_wrapping_somebody_elses_replacement_is_logged(caplog):
 
 
 def create(speculative_config):
-    """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
+    """Runs the wrapped `create_engine_config` with these settings, up to vLLM's part."""
     arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
     before = dict(vars(arguments))
     try:

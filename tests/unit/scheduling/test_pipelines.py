@@ -163,7 +163,7 @@ def test_no_draft_reaches_min_tokens(kind: str, policy: str, make: Make, request
 
 @pytest.mark.parametrize("kind", ["sync", "text"])
 def test_no_draft_goes_beyond_the_last_output_token(kind: str, make: Make) -> None:
-    """Where an outcome is known before its drafts."""
+    """Covers outcomes that are known before their drafts."""
     pipeline = make(kind)
     for i in range(8):
         pipeline.add(f"r{i}", i, 5, 20)

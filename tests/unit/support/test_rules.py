@@ -1,4 +1,4 @@
-"""What the start-up gate refuses, rule by rule, and how it says so."""
+"""Tests the refusals of the start-up gate, rule by rule, and their messages."""
 
 from dataclasses import replace
 

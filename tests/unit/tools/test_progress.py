@@ -1,4 +1,4 @@
-"""What is shown of runs that take minutes."""
+"""Tests the progress shown for runs that take minutes."""
 
 import io
 

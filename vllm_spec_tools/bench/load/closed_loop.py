@@ -137,7 +137,7 @@ class ClosedLoop:
 
 @dataclass
 class _Streamed:
-    """A request, and what came of it so far.
+    """A request, and its result so far.
 
     Attributes:
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first

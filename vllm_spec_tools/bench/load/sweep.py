@@ -87,7 +87,7 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What every arm does.
+    """Load that every arm gets.
 
     Attributes:
         given: requests of the workloads that a file of prompts names.

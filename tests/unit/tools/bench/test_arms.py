@@ -1,4 +1,4 @@
-"""What `--arm` may say, which engines the arms come to, and when these start."""
+"""Tests the values of `--arm`, the engines that the arms need, and when these start."""
 
 import io
 import json
@@ -201,7 +201,7 @@ TARGET = str(model_path("target"))
 
 @pytest.fixture
 def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What engines without processes do: their name with "starts" or "ends", and their arguments."""
+    """Records engines without processes: their name with "starts" or "ends", and their arguments."""
     seen: list[tuple[str, ...]] = []
 
     class NoProcess:

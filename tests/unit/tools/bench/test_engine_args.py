@@ -1,4 +1,4 @@
-"""What engines are started with."""
+"""Tests the arguments of engines."""
 
 from pathlib import Path
 

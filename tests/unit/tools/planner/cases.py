@@ -86,7 +86,7 @@ def measured(
     workloads: Sequence[Workload] = WORKLOADS,
     levels: Sequence[int] = LEVELS,
 ) -> MeasuredCandidate:
-    """What is measured of an engine, by default of suffixes and a draft model of up to 4 tokens.
+    """Builds an engine's measurements, by default of suffixes and a draft model of up to 4 tokens.
 
     Args:
         engine: which.

@@ -1,4 +1,4 @@
-"""From jobs to forecasts, and how large a tree is worth measuring."""
+"""Tests forecasts from jobs, and how large a tree is worth measuring."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `--vllm` may say, and what models take in memory."""
+"""Tests the values of `--vllm`, and the memory that models take."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is read as training text, what is held out, and what is refused."""
+"""Tests which text is read for training, which is held out, and which is refused."""
 
 import json
 import sysconfig
