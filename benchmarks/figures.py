@@ -114,7 +114,7 @@ def _renamed(run: dict[str, Any]) -> dict[str, Any]:
         return run
     text = json.dumps(run)
     text = re.sub(r"(vLLM's \w+, K = \d+), by batch size = [\[\]\d, ]+\]", r"\1, less in larger batches", text)
-    text = re.sub(r"(\w+) of vLLM's, optimal, K = (\d+)", rf"vLLM's \1, {_PLUGIN} up to \2", text)
+    text = re.sub(r"(\w+) of vLLM.s, optimal, K = (\d+)", rf"vLLM's \1, {_PLUGIN} up to \2", text)
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -59,7 +59,7 @@ class DraftingCost:
 
 
 def whole_steps(steps: Iterable[EngineStep], num_requests: int) -> Iterator[EngineStep]:
-    """The steps that hold all of a job's requests, and none of their prompts."""
+    """Yields the steps that hold all of a job's requests, and none of their prompts."""
     return (step for step in steps if not step.in_prompt and step.num_requests == num_requests)
 
 
@@ -86,7 +86,7 @@ def drafting_seconds(steps: Iterable[EngineStep], num_requests: int) -> float | 
 
 
 def drafting_cost(seconds: Mapping[int, float]) -> DraftingCost:
-    """The line of least squares through what drafts of several lengths take, neither part of it below 0.
+    """Returns the line of least squares through what drafts of several lengths take, neither part of it below 0.
 
     Args:
         seconds: by draft length; at least one.

@@ -70,7 +70,7 @@ def measure(
     named = {str(setting): setting for setting in settings(engine)}
 
     def drafted(setting: Setting, job: LoadJob) -> tuple[EngineProcess, LoadJob]:
-        """The engine that does a setting's job, and the job."""
+        """Returns the engine that does a setting's job, and the job."""
         if setting.candidate == NONE:
             return arm_of(NONE), job
         return arm_of(engine.name), replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
@@ -101,7 +101,7 @@ def measure(
 
 
 def _several(sizes: MeasurementSizes) -> list[int]:
-    """The levels at which requests join others."""
+    """Returns the levels at which requests join others."""
     return [level for level in sizes.levels if level > 1]
 
 

@@ -1,4 +1,4 @@
-"""The plan from beginning to end: engines start, are measured, and end; never more than two at once."""
+"""Makes a plan from beginning to end: starts, measures and ends engines, at most two at once."""
 
 import contextlib
 import functools

@@ -23,7 +23,7 @@ class Recommendation:
 
 
 def choose(forecasts: Sequence[Forecast]) -> Forecast:
-    """The candidate with the highest score; where none pays, the one that came nearest to it."""
+    """Returns the candidate with the highest score; where none gains, the one that came nearest to it."""
     return max(forecasts, key=lambda forecast: (forecast.score, forecast.nearest))
 
 
@@ -80,7 +80,7 @@ def mean_ratio(verified: Mapping[int, Verified]) -> Ratio:
 
 
 def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
-    """Why the best candidate is ahead of the next one at the lowest concurrency; None without another one."""
+    """Returns why the best candidate is ahead of the next one at the lowest concurrency; None without another one."""
     level = min(choice.best)
     others = [forecast for forecast in forecasts if forecast is not choice]
     if not choice.tokens or not others:
@@ -98,7 +98,7 @@ def _gives(forecast: Forecast, level: int) -> str:
 
 
 def why_not(forecast: Forecast, level: int) -> str | None:
-    """Why a candidate gains little at a concurrency, by the first thing that is in its way; None where it does not."""
+    """Returns why a candidate gains little at a concurrency, the first obstacle; None where it gains."""
     found = forecast.drafting[level]
     if found.speedup >= 1 + LEAST_GAIN:
         return None

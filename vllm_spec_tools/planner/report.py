@@ -296,7 +296,7 @@ def _data(results: Results) -> dict[str, Any]:
 
 
 def _acceptance_data(results: Results) -> Iterator[dict[str, Any]]:
-    """Yields how drafts fare, per candidate, workload and draft length."""
+    """Yields the acceptance of drafts, per candidate, workload and draft length."""
     for part in results.measured:
         for candidate in part.engine.candidates:
             for workload in results.workloads:

@@ -58,7 +58,7 @@ class Ratio(Spread):
 
     @property
     def differs(self) -> bool | None:
-        """Whether the arms differ by more than noise: the interval excludes 1; None of one round."""
+        """Returns whether the arms differ by more than noise: the interval excludes 1; None of one round."""
         return None if self.interval is None else not self.interval[0] <= 1 <= self.interval[1]
 
 

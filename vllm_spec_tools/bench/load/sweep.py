@@ -133,7 +133,7 @@ class SweepResults:
 
     @property
     def reference(self) -> str:
-        """The arm without speculation."""
+        """Returns the arm without speculation."""
         return self.arms[0]
 
     @property
