@@ -93,7 +93,7 @@ class Figures:
     def rounds(self) -> str:
         """Number of rounds, in words."""
         counts = sorted({cell["rounds"] for cell in self.cells.values()})
-        return " or ".join(map(str, counts)) + (" round" if counts == [1] else " rounds")
+        return " or ".join(map(str, counts)) + (" round, noise unknown" if counts == [1] else " rounds")
 
     def table(self, show: Callable[[Cell], str], head: str, arms: Sequence[str] | None = None) -> str:
         """Returns a table with a row per arm and a column per workload and number of streams."""
