@@ -11,6 +11,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.engine_args import PATCHED_SAMPLER
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
+from vllm_spec_tools.vllm_json import check_native
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ def plan_file(path: Path) -> ArmPlan:
     Raises:
         ConfigError: it is not there, or has a mistake.
     """
-    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
+    config = load_config(path)
+    check_native(config, str(path))
+    return ArmPlan(str(path.absolute()), config.model_dump(mode="json"))
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:
@@ -87,7 +90,7 @@ def engine_arguments(
 
 
 def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The environment of an arm's process: that of a server, but all in one process."""
+    """Returns the environment of an arm's process: that of a server, but all in one process."""
     environment = serving_environment(target)
     if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
         environment.pop(KV_SPACE, None)  # it would win over the options
