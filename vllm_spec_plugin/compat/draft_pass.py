@@ -58,7 +58,7 @@ class DraftPass:
         self._vllm_config = _with_own_layers(self._vllm_config, self.layers)
 
     def renew(self) -> None:
-        """Takes up the model's weights anew, where they were loaded again."""
+        """Uses the model's weights after they were reloaded."""
 
     def prepare(self, batch: PassBatch) -> None:
         """Sets the attention layers' metadata for the next pass."""

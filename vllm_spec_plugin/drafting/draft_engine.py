@@ -106,7 +106,7 @@ class VllmDraftEngine:
             self._pass.warm_up(num_tokens, num_requests)
 
     def renew(self) -> None:
-        """Takes up the model's weights anew, where they were loaded again."""
+        """Uses the model's weights after they were reloaded."""
         with torch.inference_mode():
             self._pass.renew()
 

@@ -87,7 +87,7 @@ class Drafter:
             self._speculative.draft_model_config = self.engine.model_config
 
     def renew(self) -> None:
-        """Takes up a draft model's weights anew, where they were loaded again."""
+        """Uses a draft model's weights after they were reloaded."""
         if self.engine is not None:
             self.engine.renew()
 

@@ -66,7 +66,7 @@ OneAtATime = Annotated[
     bool,
     typer.Option(
         "--one-at-a-time",
-        help="Run one engine at a time, for models that do not fit into memory side by side: each arm's starts anew in "
+        help="Run one engine at a time, for models that do not fit into memory side by side: each arm's starts again in "
         "every round, and ends before the next one starts.",
     ),
 ]

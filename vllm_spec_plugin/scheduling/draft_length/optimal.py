@@ -272,7 +272,7 @@ class OptimalControl:
         self._comparison.measured(compared, self.step_cost)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
-        """Starts the cost models anew from steps timed at start-up, as (tokens, seconds)."""
+        """Restarts the cost models from steps timed at start-up, as (tokens, seconds)."""
         self.step_cost = StepCost(self._max_step_tokens, steps)
         seconds = float(self.step_cost.seconds([1.0], 1, 0)[0])
         for proposer in self.proposers:
