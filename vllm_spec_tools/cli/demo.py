@@ -118,7 +118,9 @@ def demo(
     in_16_bits = model is not None and not runs_on_cpu()
     report = report_of(pairs, prompts, exactness, problems, origin, in_16_bits=in_16_bits)
     if quick:
-        report = dataclasses.replace(report, notes=["--quick: the same server answers without speculation, with spec: off."])
+        report = dataclasses.replace(
+            report, notes=["--quick: the same server answers without speculation, with spec: off."]
+        )
     write(report, **vars(files))
     console.print()
     # In a terminal the verdict is last, where it is seen.
