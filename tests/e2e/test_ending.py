@@ -1,4 +1,4 @@
-"""What clients with open requests see when a server is stopped without `--shutdown-timeout`."""
+"""Tests the answers to open requests when a server is stopped without `--shutdown-timeout`."""
 
 import threading
 import time

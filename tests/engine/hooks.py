@@ -84,4 +84,4 @@ def _draft_pass(llm: Any) -> str:
     if llm.llm_engine.vllm_config.parallel_config.world_size > 1:
         return ""
     engine = getattr(getattr(live_runner(llm), "drafter", None), "engine", None)
-    return "" if engine is None else engine.how
+    return "" if engine is None else engine.execution_mode

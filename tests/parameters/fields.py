@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What a server does with a request that has the field."""
+    """Treatment of a request that has the field."""
 
     SERVED = "served"
     REFUSED = "refused"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """What servers with drafts do with a field.
+    """Treatment of a field by servers with drafts.
 
     Attributes:
         verdict: where the plugin verifies: on V1, with its own proposers.

@@ -246,7 +246,7 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
 
 
 def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
-    """Refuses what needs verification of the plugin's own."""
+    """Refuses features that need the plugin's own verification."""
     on_v2 = "but on the V2 runner (VLLM_USE_V2_MODEL_RUNNER=1) vLLM verifies"
     if config.verification.lenience < 1:
         text = f"verification.lenience: got {config.verification.lenience:g}, {on_v2}; allowed: 1"

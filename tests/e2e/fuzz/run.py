@@ -25,10 +25,10 @@ _OUTLIVES_S = 600
 
 @dataclass
 class Outcome:
-    """What came of a server's requests.
+    """Results of a server's requests.
 
     Attributes:
-        counts: numbers of requests, by what came of them.
+        counts: numbers of requests, by result.
         faults: what should not be, in words.
         unrepeated: differences that were gone when the request was sent again, where ties cannot be told otherwise.
     """
