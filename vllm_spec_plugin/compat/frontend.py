@@ -28,7 +28,7 @@ Payload = list[dict[str, Any]]
 def patch(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
+    check: "Callable[[SamplingParams, SpeculativeConfig], None]",
     start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
 ) -> None:
@@ -37,7 +37,7 @@ def patch(
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
         vllm_verifies: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
-        check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
+        check: checks a request for that `SpeculativeConfig`; raises what vLLM answers with status 400.
         start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
         export: receives the engine's counters of a step, and the same labels.
     """
@@ -110,15 +110,14 @@ def bad_request(parameter: str) -> Iterator[None]:
 def _checked(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
+    check: "Callable[[SamplingParams, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: "SamplingParams", speculative_config: "SpeculativeConfig | None") -> None:
             if not is_ours(speculative_config) or vllm_verifies(speculative_config):
                 original(self, speculative_config)
             if speculative_config is not None and is_ours(speculative_config):
-                with bad_request("vllm_xargs"):
-                    check(self.extra_args, speculative_config)
+                check(self, speculative_config)
 
         return validate_spec_decode
 

@@ -105,8 +105,8 @@ METHODS = {
 
 # Settings that people look for in the section of the draft model, and vLLM has elsewhere.
 _OTHERS = {
-    "trust_remote_code": "give vllm serve --trust-remote-code; it is about the draft model, too",
-    "load_format": "give vllm serve --load-format; it is about the draft model, too",
+    "trust_remote_code": "give vllm serve --trust-remote-code; it also applies to the draft model",
+    "load_format": "give vllm serve --load-format; it also applies to the draft model",
 }
 
 

@@ -90,7 +90,7 @@ def engine_arguments(
 
 
 def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The environment of an arm's process: that of a server, but all in one process."""
+    """Returns the environment of an arm's process: that of a server, but all in one process."""
     environment = serving_environment(target)
     if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
         environment.pop(KV_SPACE, None)  # it would win over the options

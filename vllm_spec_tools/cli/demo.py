@@ -135,7 +135,7 @@ def demo(
 
 
 def _has_chat_template(folder: Path) -> bool:
-    """Whether a model's folder has one; of hub names it is not known."""
+    """Returns whether a model's folder has one; of hub names it is not known."""
     config = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
         config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))

@@ -42,9 +42,9 @@ def doctor(
         served = Checked(model)
         with served.noting():
             arguments, _ = read_server(model, options or [], [each.config for each in checked if each.config])
-            refused = serve_options.refused_features(arguments)
+            refused = serve_options.refused_ways(arguments)
             typer.echo(f"{model}:")
-            print_table([(feature, "refused" if why else "served", "") for feature, why in refused.items()])
+            print_table([(way, "refused" if why else "served", "") for way, why in refused.items()])
             for reason in dict.fromkeys(reason for why in refused.values() for reason in why):
                 typer.echo(f"  {reason}")
             for each in checked:
@@ -120,7 +120,7 @@ def _device() -> Iterator[_ROW]:
     # Any token-only proposer and any model will do: the bundled target's config is here.
     settings = settings_of(parse_config({"proposer": {"method": "suffix"}}, "suffix drafts"), "suffix drafts")
     try:
-        engine = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
+        engine, _ = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
     except ConfigError as error:
         yield "with drafts", str(error), PROBLEM
         return

@@ -40,12 +40,12 @@ class Forecast:
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
-        """The fastest by concurrency, with the least tokens of equals."""
+        """Returns the fastest by concurrency, with the least tokens of equals."""
         return {level: fastest(found) for level, found in self.all.items()}
 
     @cached_property
     def drafting(self) -> dict[int, Prediction]:
-        """The fastest with drafts by concurrency, whether they pay or not."""
+        """Returns the fastest with drafts by concurrency, whether they pay or not."""
         return {level: fastest(found[1:]) for level, found in self.all.items()}
 
     @property
@@ -55,12 +55,12 @@ class Forecast:
 
     @property
     def nearest(self) -> float:
-        """The same with drafts at every level, whether they pay or not."""
+        """Returns the same with drafts at every level, whether they pay or not."""
         return statistics.geometric_mean(prediction.speedup for prediction in self.drafting.values())
 
     @property
     def tokens(self) -> int:
-        """The most that pays at any level; 0 if nothing does."""
+        """Returns the most that pays at any level; 0 if nothing does."""
         return max(prediction.tokens for prediction in self.best.values())
 
 
@@ -96,7 +96,9 @@ def plain_step(samples: Iterable[Sample], level: int) -> float:
 
 
 def pooled_curve(measured: MeasuredCandidate, level: int) -> StepCurve:
-    """The target's step by tokens in an engine, over all its candidates; without drafts as the engine without them.
+    """Returns the target's step by tokens in an engine, over all its candidates.
+
+    Without drafts it is that of the engine without speculation.
 
     Raises:
         UserError: there are no steps of whole batches.
@@ -158,7 +160,7 @@ def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> f
     """Median seconds of a step with a prompt."""
     found = measured.first_token_seconds(setting, level)
     if not found:
-        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens")
     return statistics.median(found)
 
 
@@ -215,7 +217,7 @@ class Chained:
 def tree_size(
     heads: HeadsConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
 ) -> int:
-    """The size whose best tree promises most.
+    """Returns the size whose best tree promises most.
 
     Raises:
         NoTreeError: the heads do not say how accurate they are, or a chain is as good as any tree.
@@ -239,7 +241,7 @@ def tree_size(
 
 
 def best_tree_size(chained: Sequence[Chained], curves: Mapping[int, StepCurve], most: int) -> int:
-    """The number of tokens whose best tree promises most tokens per second, all levels counting alike.
+    """Returns the number of tokens whose best tree promises most tokens per second, all levels counting alike.
 
     Args:
         chained: per workload; at least one.

@@ -24,7 +24,7 @@ class StepCosts:
 
     @property
     def longest(self) -> int:
-        """The longest draft whose verification is known."""
+        """Returns the longest draft whose verification is known."""
         return len(self.verify) - 1
 
     def step(self, length: int) -> float:
@@ -56,7 +56,7 @@ def speedup(rates: Sequence[float], costs: StepCosts) -> float:
 
 
 def best_draft_length(rates: Sequence[float], costs: StepCosts) -> int:
-    """The fastest K from 0 to the number of rates, the least of equals.
+    """Returns the fastest K from 0 to the number of rates, the least of equals.
 
     A measured T may have steps in it, so a longer draft can pay where a shorter one does not: all are tried.
     """

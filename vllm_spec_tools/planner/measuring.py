@@ -12,7 +12,7 @@ from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
-from vllm_spec_tools.report.measurements import PERCENTILES, Spread, ratio
+from vllm_spec_tools.report.measurements import PERCENTILES, Ratio, ratio
 
 _WARM_UP_TOKENS = 16
 # Requests per round that join others.
@@ -24,7 +24,7 @@ class MeasurementSizes:
     """Sizes of a measurement.
 
     Attributes:
-        rounds: how often everything is done; each round has other prompts, where there are enough.
+        rounds: number of repetitions; each round has other prompts, where there are enough.
     """
 
     levels: tuple[int, ...]
@@ -70,7 +70,7 @@ def measure(
     named = {str(setting): setting for setting in settings(engine)}
 
     def drafted(setting: Setting, job: LoadJob) -> tuple[EngineProcess, LoadJob]:
-        """The engine that does a setting's job, and the job."""
+        """Returns the engine that does a setting's job, and the job."""
         if setting.candidate == NONE:
             return arm_of(NONE), job
         return arm_of(engine.name), replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
@@ -101,7 +101,7 @@ def measure(
 
 
 def _several(sizes: MeasurementSizes) -> list[int]:
-    """The levels at which requests join others."""
+    """Returns the levels at which requests join others."""
     return [level for level in sizes.levels if level > 1]
 
 
@@ -125,8 +125,8 @@ class Verified:
     draft_length: float
 
     @property
-    def speedup(self) -> Spread:
-        """Recommended over none, round by round."""
+    def speedup(self) -> Ratio:
+        """Returns recommended over none, round by round."""
         found = ratio(self.tokens_per_second[RECOMMENDED], self.tokens_per_second[NONE])
         assert found is not None, "both arms did every round"
         return found

@@ -1,4 +1,4 @@
-"""Whether the models that are given go together, found out before an engine starts."""
+"""Checks that the given models go together, before an engine starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def read_heads(model: str) -> Heads:
 
 
 def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The speculative configs of vLLM's own drafters, with folders absolute.
+    """Returns the speculative configs of vLLM's own drafters, with folders absolute.
 
     Raises:
         UserError: one is no JSON object with a method, or has a key that the plugin's draft length stands for.

@@ -27,7 +27,7 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        points: y by x; quartiles are drawn as error bars, None is left out.
+        points: y by x; ranges are drawn as error bars, None is left out.
         role: the reference is dotted, the main line is thick, both black.
     """
 

@@ -52,9 +52,7 @@ class LoadSizes:
             help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of equal just as many.",
         ),
     ] = 64
-    stream_tokens: Annotated[
-        int, typer.Option("--tokens", min=2, help="Minimum output tokens per stream of a run.")
-    ] = 64
+    stream_tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64
     min_total_tokens: Annotated[
         int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
     ] = 192

@@ -38,7 +38,7 @@ def cheap(num_tokens: int) -> float:
     return 0.010 + 1e-5 * num_tokens
 
 
-def dear(num_tokens: int) -> float:
+def expensive(num_tokens: int) -> float:
     """A target that is busy computing: every token takes its time."""
     return 0.0005 + 0.005 * num_tokens
 
