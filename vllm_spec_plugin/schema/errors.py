@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the words of their messages."""
+"""Configuration errors, and the words of their messages."""
 
 import difflib
 from collections.abc import Mapping, Sequence
