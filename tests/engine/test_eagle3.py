@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.test_draft_model import assert_greedy, mixed_job
 from tests.engine.tiny import tiny_adapter
+from tests.fixed_length import native
 from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.engine
 
 K = 4
 ATOL = 2e-3
+VLLMS = json.dumps({"method": "eagle3", "model": str(model_path("eagle3"))})
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,26 @@ def test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache(
     result = arms.run(Engine(config=EAGLE3, check=True, **TIGHT), job)
     assert result.metrics["vllm:prefix_cache_hits"] > 0
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+
+
+# vLLM's head needs an engine that no other test here needs.
+HEADS = {"own": EAGLE3} | ({"vllm": native(VLLMS)} if is_full() else {})
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_each_turn_of_a_conversation_finds_a_block_less(name: str, arms: Arms, prompts: list[Tokens]) -> None:
+    """The last one that it finds without speculation; vLLM 0.33's own head finds all."""
+    text = max(prompts, key=len)
+    params = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True}
+
+    def hits(config: str) -> list[float]:
+        turns = [Job([CertifyRequest(text[:length], params)]) for length in (70, 140, 210, 280)]
+        return [arms.run(Engine(config=config), job).metrics["vllm:prefix_cache_hits"] for job in turns]
+
+    fewer = 0 if name == "vllm" and not version("vllm").startswith("0.32") else 32
+    without = hits("")
+    assert without[1:] == [64, 128, 192]
+    assert hits(HEADS[name])[1:] == [found - fewer for found in without[1:]]
 
 
 # By the name of the head's pass.
