@@ -9,6 +9,7 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 from tests.e2e.fuzz import cases
 from tests.parameters.fields import FIELDS, STRUCTURES, Verdict
+from tests.parameters.values import FIELDS_WITH_VALUES
 from vllm_spec_plugin.compat.version import VERSION
 
 REQUESTS = (ChatCompletionRequest, CompletionRequest, ResponsesRequest)
@@ -50,3 +51,9 @@ def test_the_fuzz_sends_every_served_field_of_requests():
     assert served & OF_REQUESTS - names == set()
     assert {name for name, field in STRUCTURES.items() if field.verdict == Verdict.SERVED} - structures == set()
     assert names - {"prediction"} <= FIELDS.keys()
+
+
+def test_the_engine_test_has_a_value_for_every_served_field_of_sampling_params():
+    served = {name for name, field in FIELDS.items() if Verdict.SERVED in (field.verdict, field.by_vllm)}
+    on_v2_only = {name for name, field in FIELDS.items() if field.verdict == Verdict.REFUSED}
+    assert served & set(SamplingParams.__struct_fields__) - on_v2_only == FIELDS_WITH_VALUES
