@@ -16,7 +16,7 @@ _SERVED = "vllm_spec_plugin_served"
 
 
 class Served(NamedTuple):
-    """What frontend processes need of the plugin's configuration.
+    """Parts of the plugin's configuration that frontend processes need.
 
     Attributes:
         method: value of `proposer.method`.

@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
-from vllm_spec_plugin.metrics.counters import GRAMMAR, POOLING
+from vllm_spec_plugin.metrics.counters import GRAMMAR
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value
@@ -55,11 +55,11 @@ class NativeAdapter(DraftLengthAdapter):
         self._to_bound.pop(request_id, None)
 
     def _why_without_drafts(self, request: Request) -> str | None:
-        # vLLM knows what else its own drafters and sampler can do.
-        if (params := request.sampling_params) is None:
-            return POOLING
-        has_grammar = params.structured_outputs is not None
-        return GRAMMAR if self._samples_drafts and is_cut_by_value(has_grammar, params.temperature) else None
+        if (reason := super()._why_without_drafts(request)) or not self._samples_drafts:
+            return reason
+        params = request.sampling_params
+        assert params is not None, "it would have a reason"
+        return GRAMMAR if is_cut_by_value(params.structured_outputs is not None, params.temperature) else None
 
     def started(self) -> None:
         """Begins a step, whose planning starts."""

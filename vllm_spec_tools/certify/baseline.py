@@ -34,7 +34,7 @@ _SHARE = 0.4
 
 @dataclass(frozen=True)
 class BaselineSizes:
-    """How much is done.
+    """Number of outputs to sample.
 
     Attributes:
         samples: continuations of each prompt in each setting, a multiple of 25.

@@ -35,7 +35,7 @@ _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_si
 
 @dataclass(frozen=True)
 class Certification:
-    """What is certified.
+    """Configuration, models and options to certify.
 
     Attributes:
         config: path of the plugin.yaml, or vLLM's speculative config in JSON.
@@ -113,7 +113,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
 
 
 class _Subject(NamedTuple):
-    """What is certified.
+    """Engines and drafts to certify.
 
     Attributes:
         engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at

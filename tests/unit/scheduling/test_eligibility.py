@@ -7,7 +7,7 @@ import pytest
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
 from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value, scope_of, why_without_drafts
 
-ORDINARY: dict[str, Any] = {"thinking_token_budget": None, "resumable": False, "prompt_embeds": None}
+ORDINARY: dict[str, Any] = {"samples": True, "thinking_token_budget": None, "resumable": False, "prompt_embeds": None}
 
 
 def test_an_ordinary_request_may_have_drafts():
@@ -17,6 +17,7 @@ def test_an_ordinary_request_may_have_drafts():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
+        ({"samples": False}, "pooling"),
         ({"thinking_token_budget": 0}, "thinking_budget"),
         ({"resumable": True}, "resumable"),
         ({"prompt_embeds": object()}, "prompt_embeds"),

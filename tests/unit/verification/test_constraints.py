@@ -98,7 +98,7 @@ def sampling_metadata(names, generator, *, greedy):
 
 
 def both_ways(names, seed, *, greedy=False):
-    """What vLLM's sampler and our pipeline make of the same raw logits, the grammar's row with nothing but its ends."""
+    """Processes raw logits with vLLM's sampler and with our pipeline, the grammar's row with nothing but its ends."""
     generator = torch.Generator().manual_seed(seed)
     metadata = sampling_metadata(names, generator, greedy=greedy)
     raw = torch.randn(len(names), VOCAB, generator=generator) * 3

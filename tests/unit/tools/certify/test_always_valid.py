@@ -18,7 +18,7 @@ SKEWED = np.array([0.9, 0.05, 0.02] + [0.001] * 30)
 
 
 def most_evidence(rng: np.random.Generator, p: np.ndarray, truth: np.ndarray, size: int) -> float:
-    """Of all looks at a growing sample; the look is chosen in hindsight."""
+    """Finds the most evidence of all looks at a growing sample; the look is chosen in hindsight."""
     counts: Counter[int] = Counter()
     most = 0.0
     for _ in range(LOOKS):
