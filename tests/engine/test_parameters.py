@@ -13,6 +13,7 @@ from tests.engine.jobs import CertifyRequest, Job, JobOutput, JobResult
 from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
 from tests.parameters.fields import FIELDS, Verdict
 from tests.parameters.values import values
+from vllm_spec_plugin.support.ways import Way
 
 pytestmark = pytest.mark.engine
 
@@ -35,7 +36,10 @@ WAYS = ENGINES | {
     "medusa_on_v2": Engine(config=fixed_length("medusa", 3), **ON_V2),
     "native_on_v2": Engine(config=NATIVE, **ON_V2),
 }
-VERIFIES = ("lookup", "medusa_tree")
+WAYS_OF = dict.fromkeys(("lookup", "medusa_tree"), Way.OWN) | {
+    **dict.fromkeys(("native", "native_sampled"), Way.VLLM_V1),
+    **{"suffix_on_v2": Way.TOKEN_ONLY, "medusa_on_v2": Way.HEADS, "native_on_v2": Way.VLLM_V2},
+}
 
 
 FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in ENGINES}
@@ -116,7 +120,9 @@ def test_prompt_logprobs_are_those_of_the_target(
             assert row[token] == pytest.approx(float(exact[token]), abs=1e-3)
 
 
-@pytest.mark.parametrize("name", [n if n in VERIFIES else pytest.param(n, marks=pytest.mark.full) for n in WAYS])
+@pytest.mark.parametrize(
+    "name", [n if WAYS_OF[n] == Way.OWN else pytest.param(n, marks=pytest.mark.full) for n in WAYS]
+)
 def test_each_served_field_means_the_same_at_temperature_0(name: str, arms: Arms, reference: Reference) -> None:
     """All fields side by side, each with logprobs too, of outputs with drafts accepted and rejected.
 
@@ -124,7 +130,7 @@ def test_each_served_field_means_the_same_at_temperature_0(name: str, arms: Arms
     """
     engine, prompts = WAYS[name], texts.repetitive(reference)
     plain = Engine(**ON_V2) if engine.runner == "v2" else PLAIN
-    fields = [f for f, found in FIELDS.items() if found.where(vllm_verifies=name not in VERIFIES) == Verdict.SERVED]
+    fields = [f for f, found in FIELDS.items() if found.where(WAYS_OF[name]) == Verdict.SERVED]
     requests: Requests = []
     for prompt, tokens in zip(prompts, unconstrained(arms, prompts), strict=True):
         words = [reference.tokenizer.decode([token]) for token in tokens]

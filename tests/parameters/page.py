@@ -14,7 +14,7 @@ _MARKED = "(?<=<!-- {0} -->\n).*(?=<!-- end of {0} -->)"
 
 
 def with_tables(page: str, results: Mapping[str, Any]) -> str:
-    """The text of the page with the tables of fields, and of these results by vLLM's version and way to draft."""
+    """The text of the page with the tables of fields, and of these results by vLLM's version and server."""
     for name, lines in (("fields", _fields()), ("counts", _counts(results))):
         text = "\n".join(["", *lines, "", ""])
         page = re.sub(_MARKED.format(name), lambda _, text=text: text, page, flags=re.DOTALL)  # type: ignore[misc]
@@ -42,9 +42,9 @@ def _cell(verdict: Verdict, why: str) -> str:
 
 
 def _counts(results: Mapping[str, Any]) -> list[str]:
-    lines = [f"| vLLM | way | {' | '.join(_COUNTS)} | date |", "|---|---|" + "---|" * (len(_COUNTS) + 1)]
-    for version, ways in results.items():
-        for way, row in ways.items():
+    lines = [f"| vLLM | server | {' | '.join(_COUNTS)} | date |", "|---|---|" + "---|" * (len(_COUNTS) + 1)]
+    for version, servers in results.items():
+        for server, row in servers.items():
             numbers = " | ".join(str(row.get(name, 0)) for name in _COUNTS)
-            lines.append(f"| {version} | {way} | {numbers} | {row['date']} |")
+            lines.append(f"| {version} | {server} | {numbers} | {row['date']} |")
     return lines

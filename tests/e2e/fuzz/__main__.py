@@ -1,4 +1,4 @@
-"""Fuzzes ways to draft, and writes the counts into docs/parameters.md: `python -m tests.e2e.fuzz [--only ...]`."""
+"""Fuzzes servers that draft, and writes the counts into docs/parameters.md: `python -m tests.e2e.fuzz [--only ...]`."""
 
 import argparse
 import json
@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.e2e.fuzz.servers import SERVERS
 from tests.e2e.fuzz.serving import SEED, serve_and_fuzz
-from tests.e2e.fuzz.ways import WAYS
 from tests.engine.exact import Reference
 from tests.parameters.page import PAGE, RESULTS, with_tables
 from vllm_spec_tools.report.provenance import provenance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzzes ways and writes the results after each; status 1 if one has faults."""
+    """Fuzzes servers and writes the results after each; status 1 if one has faults."""
     parser = argparse.ArgumentParser(prog="tests.e2e.fuzz", description=__doc__)
-    parser.add_argument("--only", default="", help=f"ways, separated by commas; of: {', '.join(WAYS)}")
-    parser.add_argument("--requests", type=int, default=2000, help="number of requests to each way")
+    parser.add_argument("--only", default="", help=f"servers, separated by commas; of: {', '.join(SERVERS)}")
+    parser.add_argument("--requests", type=int, default=2000, help="number of requests to each")
     parser.add_argument("--seed", type=int, default=SEED, help="of the requests")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")
     options = parser.parse_args(arguments)
-    names = [] if options.page else [name for name in options.only.split(",") if name] or list(WAYS)
-    if unknown := set(names) - WAYS.keys():
-        parser.error(f"--only: unknown ways {', '.join(sorted(unknown))}; allowed: {', '.join(WAYS)}")
+    names = [] if options.page else [name for name in options.only.split(",") if name] or list(SERVERS)
+    if unknown := set(names) - SERVERS.keys():
+        parser.error(f"--only: unknown servers {', '.join(sorted(unknown))}; allowed: {', '.join(SERVERS)}")
     has_faults = False
     for name in names:
         has_faults |= not _run(name, options.requests, options.seed)
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, size: int, seed: int) -> bool:
-    """Fuzzes a way, and adds its counts to the results if it has no fault."""
+    """Fuzzes a server, and adds its counts to the results if it has no fault."""
     start, folder = time.perf_counter(), Path(tempfile.mkdtemp(prefix="fuzz-"))
     outcome = serve_and_fuzz(name, size, Reference(), folder, seed)
     seconds = round(time.perf_counter() - start)

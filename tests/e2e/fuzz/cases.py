@@ -122,8 +122,8 @@ class Cases:
         elif "logprob_token_ids" in body and endpoint == "completions" and rng.random() < 0.7:
             body["logprobs"] = len(body["logprob_token_ids"])
         if _GRAMMARS & body.keys():
-            # vLLM ends a request with status 500 whose grammar allows nothing that these leave. A stop token is one that
-            # its grammar allows at the end only.
+            # vLLM ends a request with status 500 whose grammar allows nothing that these leave. Of stop tokens it takes that
+            # the grammar allows them at its end only.
             body = {name: value for name, value in body.items() if name not in _EXCLUDE}
         body["stream"] = rng.random() < 0.3
         leaves = body["stream"] and rng.random() < 0.2

@@ -1,4 +1,4 @@
-"""Serves a way to draft, and fuzzes it."""
+"""Starts one of the servers, and fuzzes it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ import yaml
 
 from tests.e2e.fuzz.cases import Case, Cases
 from tests.e2e.fuzz.run import Outcome, fuzz
-from tests.e2e.fuzz.ways import NUM_DRAFT_TOKENS, WAYS, Way
+from tests.e2e.fuzz.servers import NUM_DRAFT_TOKENS, SERVERS, Served
 from tests.engine import texts
 from tests.engine.exact import Reference
 from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.support.ways import Way
 from vllm_spec_tools.serving import Server
 
 SEED = 1
@@ -24,29 +25,31 @@ _OPTIONS = (
 )
 
 
-def drawn(way: Way, size: int, reference: Reference, seed: int = SEED) -> Sequence[Case]:
-    """Draws requests to a server of that way."""
+def drawn(served: Served, size: int, reference: Reference, seed: int = SEED) -> Sequence[Case]:
+    """Draws requests to a server."""
     prompts = [*texts.repetitive(reference), *texts.sources(reference, 24, 200)]
     ends = [reference.tokenizer.decode(prompt[-60:]) for prompt in prompts]
     cases = Cases(seed, prompts, ends, NUM_DRAFT_TOKENS)
-    return [cases.draw(way.methods, takes_predictions=way.takes_predictions) for _ in range(size)]
+    return [cases.draw(served.methods, takes_predictions=served.takes_predictions) for _ in range(size)]
 
 
 def serve_and_fuzz(name: str, size: int, reference: Reference, folder: Path, seed: int = SEED) -> Outcome:
-    """Starts a server of one of `WAYS`, and sends it `size` requests, with drafts and without.
+    """Starts one of `SERVERS`, and sends it `size` requests, with drafts and without.
 
     Args:
-        name: of the way.
+        name: of the server.
         size: number of requests.
         reference: the target.
         folder: for the configuration, and the server's log.
         seed: of the requests.
     """
-    way, model, path = WAYS[name], str(model_path("target")), folder / "plugin.yaml"
-    path.write_text(yaml.safe_dump(way.config))
-    with Server(model, path, extra_args=_OPTIONS, environment=way.environment({}), log_path=folder / "log") as server:
-        cases = drawn(way, size, reference, seed)
-        outcome = asyncio.run(fuzz(server, model, cases, reference, same_seeds=not way.vllm_verifies))
+    served, model, path = SERVERS[name], str(model_path("target")), folder / "plugin.yaml"
+    path.write_text(yaml.safe_dump(served.config))
+    with Server(
+        model, path, extra_args=_OPTIONS, environment=served.environment({}), log_path=folder / "log"
+    ) as server:
+        cases = drawn(served, size, reference, seed)
+        outcome = asyncio.run(fuzz(server, model, cases, reference, same_seeds=served.way == Way.OWN))
         if not outcome.faults:
             metrics = server.metrics()
             names = {"drafted": "spec_decode_num_draft_tokens", "accepted": "spec_decode_num_accepted_tokens"}
