@@ -122,8 +122,7 @@ class Cases:
         elif "logprob_token_ids" in body and endpoint == "completions" and rng.random() < 0.7:
             body["logprobs"] = len(body["logprob_token_ids"])
         if _GRAMMARS & body.keys():
-            # vLLM ends a request with status 500 whose grammar allows nothing that these leave. Of stop tokens it takes that
-            # the grammar allows them at its end only.
+            # Else nothing may be left to sample, and vLLM ends the request with status 500: docs/parameters.md.
             body = {name: value for name, value in body.items() if name not in _EXCLUDE}
         body["stream"] = rng.random() < 0.3
         leaves = body["stream"] and rng.random() < 0.2

@@ -15,7 +15,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.register import frontend, modes
 from vllm_spec_plugin.support.ways import Way
 
-V2_LIMITS = {
+V2_LIMITS: dict[str, Any] = {
     "allowed_token_ids": ({}, list(range(1024)), list(range(1025))),
     "stop_token_ids": ({"min_tokens": 1}, list(range(128)), list(range(129))),
     "bad_words": ({}, ["a"] * 3, ["a"] * 4),
