@@ -19,10 +19,11 @@ SEED = 1
 # Prompts are computed in chunks, and few blocks make requests be preempted.
 _OPTIONS = (
     *("--max-model-len", "512", "--block-size", "32", "--num-gpu-blocks-override", "72"),
-    *("--max-num-seqs", "12", "--max-num-batched-tokens", "256"),
+    *("--max-num-seqs", "12", "--max-num-batched-tokens", "256", "--enforce-eager"),
     # Else a model may write blanks for as long as it may write.
     *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
 )
+_STARTS_S = 900
 
 
 def drawn(served: Served, size: int, reference: Reference, seed: int = SEED) -> Sequence[Case]:
