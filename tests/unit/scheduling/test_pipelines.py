@@ -10,11 +10,11 @@ import yaml
 from vllm.v1.request import RequestStatus
 
 from tests.engine.books import holding
-from tests.engine.lengths import RandomControl, equal_clock
+from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.proposers import cascade
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
-from vllm_spec_plugin.scheduling import native, native_adapter, text
+from vllm_spec_plugin.scheduling import native, native_adapter
 from vllm_spec_plugin.scheduling.mixed import MixedScheduler
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.scheduling.text import TextScheduler
@@ -85,18 +85,11 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-@pytest.fixture
-def at_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (native, text):
-        monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
-
-
 @kinds
 @pytest.mark.parametrize("num_blocks", [60, 20], ids=["roomy", "preempting"])
-@pytest.mark.usefixtures("at_random")
 def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, num_blocks: int, make: Make) -> None:
-    pipeline = make(kind, num_blocks)
-    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
+    pipeline = make(kind, num_blocks, "random")
+    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(24)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
         pipeline.add(name, *size, **options)
@@ -114,10 +107,9 @@ def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, 
 
 
 @kinds
-@pytest.mark.usefixtures("at_random")
 def test_nothing_is_left_of_requests_that_have_ended(kind: str, make: Make) -> None:
     """Half are aborted. A request that comes under a name of before is a new one."""
-    pipeline, rng = make(kind), random.Random(1)
+    pipeline, rng = make(kind, policy="random"), random.Random(1)
     for _ in range(2):
         for i in range(24):
             pipeline.add(f"r{i}", i, 5, 20)
@@ -145,11 +137,9 @@ def test_a_request_gets_no_more_drafts_than_it_allows(kind: str, make: Make) -> 
 
 @natives
 @pytest.mark.parametrize("policy", ["fixed", "random"])
-def test_no_draft_reaches_min_tokens(kind: str, policy: str, make: Make, request: pytest.FixtureRequest) -> None:
+def test_no_draft_reaches_min_tokens(kind: str, policy: str, make: Make) -> None:
     """On V1 the token after accepted drafts could not be a stop token then."""
-    if policy == "random":
-        request.getfixturevalue("at_random")
-    pipeline = make(kind)
+    pipeline = make(kind, policy=policy)
     for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
         pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
         first = len(pipeline.verified)
@@ -172,12 +162,11 @@ def test_no_draft_goes_beyond_the_last_output_token(kind: str, make: Make) -> No
 
 
 @natives
-@pytest.mark.usefixtures("at_random")
 def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
     kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "can_shorten", lambda config: False)
-    pipeline = make(kind)
+    pipeline = make(kind, policy="random")
     pipeline.add("a", 1, 5, 30)
     for _ in range(5):
         pipeline.step()
@@ -241,11 +230,10 @@ def test_a_proposer_that_raises_costs_drafts_only(make: Make, monkeypatch: pytes
     assert not pipeline.counters["suffix"].drafts
 
 
-@pytest.mark.usefixtures("at_random")
 def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     length = NativeScheduler._length
     monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
-    pipeline = make("async")
+    pipeline = make("async", policy="random")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):
         pipeline.finish()
