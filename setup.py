@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: links for a package page, where the README's relative ones lead nowhere.
+"""Adds to pyproject.toml the links for a package page, where the README's relative ones lead nowhere.
 
 PROJECT_URL is the repository's address, such as https://github.com/OWNER/NAME. Without it links become plain text.
 """

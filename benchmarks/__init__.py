@@ -1,1 +1,1 @@
-"""What the repository measures of itself; not in the wheel."""
+"""Measures the repository itself; not in the wheel."""

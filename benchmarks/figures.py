@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_tools.report import Chart, Line, Spread, plural, show_percentiles
+from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import markdown_table
@@ -32,8 +32,12 @@ PAGES = (
     *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "draft_length", "native")),
 )
 _P_VALUES = ("p_value", "p_two_samples")
+_SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
+# The schema of results whose arms and options have the names of now.
+_NEW_NAMES = 5
+_SCHEDULERS = {"none": "no speculation", "vllm": "vLLM's speculation"}
 HASH_KEY = "Results"
-"""Of the text in a picture that has the hash of its results."""
+"""Matches the text in a picture that has the hash of its results."""
 
 _MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
@@ -48,36 +52,83 @@ class Figures:
 
         Args:
             names: files in `RESULTS`.
-            workload: of the cells to show; empty is all.
+            workload: of the cells to show, separated by "|"; empty is all.
             level: number of streams of the cells to show; empty is all.
             arms: names of the arms to show, separated by "|"; empty is all.
         """
-        self.names, self.runs = names, [json.loads((RESULTS / name).read_text()) for name in names]
+        self.names, self.runs = names, [_renamed(json.loads((RESULTS / name).read_text())) for name in names]
         known = list(dict.fromkeys(arm for run in self.runs for arm in run.get("arms", ())))
         self.reference = known[0] if known else ""
         chosen = arms.split("|") if arms else known
+        if unknown := set(chosen) - set(known):
+            raise ValueError(f"{', '.join(names)}: no arm {', '.join(unknown)}; allowed: {', '.join(known)}")
         cells: list[Cell] = [
             cell
             for run in self.runs
             for cell in run.get("cells", ())
-            if workload in ("", cell["workload"]) and level in ("", str(cell["streams"]))
+            if cell["workload"] in (workload.split("|") if workload else [cell["workload"]])
+            and level in ("", str(cell["streams"]))
         ]
         self.arms = [arm for arm in chosen if arm != self.reference]
+        self.stock = [arm for arm in known if arm.startswith("vLLM's ") and _PLUGIN not in arm]
         # Of several runs, the first one's reference.
         self.cells = {(cell["arm"], cell["workload"], cell["streams"]): cell for cell in reversed(cells)}
         self.workloads = list(dict.fromkeys(cell["workload"] for cell in cells))
         self.levels = sorted({cell["streams"] for cell in cells})
+        self.values = Measurements()
+        for run in reversed(self.runs):
+            for row in run.get("measurements", ()):
+                value = {row["metric"]: row["value"]}
+                self.values.add(row["arm"], row["workload"], row["level"], row["round"], value)
 
-    def table(self, show: Callable[[Cell], str], head: str) -> str:
+    def ratio(self, arm: str, other: str, workload: str, level: int) -> Ratio | None:
+        """Returns an arm's throughput over another's, round by round."""
+        return self.values.ratio(arm, other, workload, level, _SPEED)
+
+    def best_stock(self, workload: str, level: int) -> str:
+        """Returns the arm of vLLM's own speculation with the highest median throughput."""
+        found: str = max(self.stock, key=lambda arm: self.values.median(arm, workload, level, _SPEED) or 0.0)
+        return found
+
+    @property
+    def rounds(self) -> str:
+        """Number of rounds, in words."""
+        counts = sorted({cell["rounds"] for cell in self.cells.values()})
+        return " or ".join(map(str, counts)) + (" round, noise unknown" if counts == [1] else " rounds")
+
+    def table(self, show: Callable[[Cell], str], head: str, arms: Sequence[str] | None = None) -> str:
         """Returns a table with a row per arm and a column per workload and number of streams."""
         columns = [(workload, level) for workload in self.workloads for level in self.levels]
         names = [self._column(*column) for column in columns]
-        rows = [[arm, *(show(self.cells[arm, *column]) for column in columns)] for arm in (self.reference, *self.arms)]
+        shown = (self.reference, *self.arms) if arms is None else arms
+        rows = [[arm, *(show(self.cells[arm, *column]) for column in columns)] for arm in shown]
         return markdown_table([[head, *names], *rows])
 
     def _column(self, workload: str, level: int) -> str:
         parts = [workload] * (len(self.workloads) > 1) + [plural(level, "stream")] * (len(self.levels) > 1)
         return ", ".join(parts) or plural(level, "stream")
+
+
+def _renamed(run: dict[str, Any]) -> dict[str, Any]:
+    """Returns results with the names that arms have now; results of before schema 5 have others."""
+    if run.get("schema", 0) >= _NEW_NAMES:
+        return run
+    text = json.dumps(run)
+    text = re.sub(r"(vLLM's \w+, K = \d+), by batch size = [\[\]\d, ]+\]", r"\1, less in larger batches", text)
+    text = re.sub(r"(\w+) of vLLM.s, optimal, K = (\d+)", rf"vLLM's \1, {_PLUGIN} up to \2", text)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _shown(found: Ratio | None, cell: Cell) -> str:
+    """Returns a ratio with its range, and says where it is within noise and where nothing was drafted."""
+    assert found is not None
+    parts = [show_spread(found)]
+    if found.differs is False:
+        parts.append("within noise")
+    if not cell["draft_tokens"]:
+        parts.append("no drafts")
+    return ", ".join(parts)
 
 
 def ratio(figures: Figures) -> str:
@@ -86,22 +137,20 @@ def ratio(figures: Figures) -> str:
     def show(cell: Cell) -> str:
         if cell["arm"] == figures.reference:
             return f"{cell['tokens_per_second']['median']:.0f} tokens/s"
-        found = cell["ratio"]
-        # Two rounds say next to nothing of the noise.
-        noise = "" if cell["rounds"] < 3 else f" ±{found['error'] / found['median']:.0%}"
-        return f"{found['median']:.2f}{noise}" + (" (no drafts)" if not cell["draft_tokens"] else "")
+        return _shown(figures.ratio(cell["arm"], figures.reference, cell["workload"], cell["streams"]), cell)
 
-    return figures.table(show, "tokens/s over no speculation")
+    return figures.table(show, f"tokens/s over no speculation, {figures.rounds}")
 
 
-def headline(figures: Figures) -> str:
-    """Returns each arm's gain in a sentence."""
-    lines = []
-    for arm in figures.arms:
-        found = [(figures.cells[arm, figures.workloads[0], level], level) for level in figures.levels]
-        gains = ", ".join(f"{cell['ratio']['median']:.2f} at {plural(level, 'stream')}" for cell, level in found)
-        lines.append(f"- {arm}: {gains}, times no speculation")
-    return "\n".join(lines)
+def over_vllm(figures: Figures) -> str:
+    """Returns the throughput over that of vLLM's own speculation, its fastest arm in each column."""
+
+    def show(cell: Cell) -> str:
+        best = figures.best_stock(cell["workload"], cell["streams"])
+        return _shown(figures.ratio(cell["arm"], best, cell["workload"], cell["streams"]), cell)
+
+    arms = [arm for arm in figures.arms if arm not in figures.stock]
+    return figures.table(show, f"tokens/s over vLLM's fastest arm, {figures.rounds}", arms)
 
 
 def lengths(figures: Figures) -> str:
@@ -137,7 +186,7 @@ def host(figures: Figures) -> str:
             if " - " in added:
                 arm, _, other = added.partition(" - ")
                 cells = [f"{found[added]:+.0f} ({found[other]:.0f})" for found in by_requests.values()]
-                rows.append([f"{arm} over {other}", kind, *cells])
+                rows.append([f"{arm} over {_SCHEDULERS[other]}", kind, *cells])
     return markdown_table(rows)
 
 
@@ -182,6 +231,8 @@ def source(figures: Figures) -> str:
             + f" {models_text(origin)}." * bool(origin["models"])
         )
         command = re.sub(r" --(json|png|markdown|html) \S+", "", command_line(origin))
+        if "schema" in run and run["schema"] < _NEW_NAMES:
+            command = command.replace(" --target ", " --model ").replace(" --tokens ", " --stream-tokens ")
         parts.append(f"```\n{command}\n```\n\n{where}")
     return "\n\n".join(parts)
 
@@ -193,7 +244,7 @@ def draw(figures: Figures) -> bytes:
         role: Any = {figures.reference: "reference", "optimal": "main"}.get(arm, "other")
         cells = {level: figures.cells[arm, figures.workloads[0], level] for level in figures.levels}
         spreads = {
-            level: Spread(*(cell["ratio"][key] for key in ("median", "low", "high"))) for level, cell in cells.items()
+            level: figures.ratio(arm, figures.reference, figures.workloads[0], level) for level in figures.levels
         }
         speed.append(Line(arm, spreads, role))
         time.append(Line(arm, {level: 1e3 * cell["tpot"]["p50"] for level, cell in cells.items()}, role))
@@ -218,7 +269,7 @@ def hash_of(names: Sequence[str]) -> str:
 
 SHOW: Mapping[str, Callable[[Figures], str]] = {
     "ratio": ratio,
-    "headline": headline,
+    "over_vllm": over_vllm,
     "lengths": lengths,
     "ttft": functools.partial(latency, "ttft", "time to first token"),
     "tpot": functools.partial(latency, "tpot", "time per output token"),

@@ -221,6 +221,6 @@ def simulate(proposer: RepeatProposer, requests: Sequence[Known], num_draft_toke
 
 
 def _num_right(token_ids: Sequence[int], following: Tokens) -> int:
-    """How many drafted tokens are those that follow, up to the first wrong one."""
+    """Counts the drafted tokens up to the first wrong one."""
     matches = np.array(token_ids, np.int32) == following[: len(token_ids)]
     return int(np.cumprod(matches).sum())

@@ -13,7 +13,7 @@ _MEASURES = TypeAdapter(dict[str, list[Measures]])
 
 
 class Samples:
-    """What the users of a process measured. Times are `time.perf_counter` of this process.
+    """Measurements by the users of one process. Times are `time.perf_counter` of this process.
 
     Attributes:
         measures: by scenario, the requests that ended.

@@ -1,4 +1,4 @@
-"""How well a draft agrees with its target, measured on text neither has seen."""
+"""Measures how often a draft agrees with its target, on text neither has seen."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What both training runs share: batches of text, the optimiser, its learning rate, the progress bar."""
+"""Shared by both training runs: batches of text, the optimiser, its learning rate, the progress bar."""
 
 import math
 from collections.abc import Callable

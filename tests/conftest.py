@@ -1,4 +1,4 @@
-"""What all tests share: sample sizes and the device."""
+"""Fixtures of all tests: sample sizes and the device."""
 
 import os
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def full() -> bool:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> "Iterator[torch.device]":
-    """Where tests make their tensors; those that ask for it are skipped where torch has no such device."""
+    """Device for tests' tensors; tests that ask for it are skipped if torch has no such device."""
     import torch
 
     name = request.config.getoption("--device")

@@ -1,4 +1,4 @@
-"""What makes tests with vLLM quick.
+"""Makes tests with vLLM quick.
 
 Engines side by side have a core each: two on two cores without this slow each other tenfold. Models' classes are
 inspected in the process that asks, not in a new one, which takes ten seconds per architecture.

@@ -1,4 +1,4 @@
-"""What the Grafana dashboard asks Prometheus for, and which metrics can answer."""
+"""Finds which metrics the Grafana dashboard asks Prometheus for, and which exist."""
 
 import json
 import re
@@ -52,7 +52,7 @@ class Query:
     legend: frozenset[str] = frozenset()
 
     def selectors(self) -> list[Selector]:
-        """What it reads. Raises ValueError if it is not PromQL."""
+        """Lists the selectors of the query. Raises ValueError if it is not PromQL."""
         found: list[Selector] = []
         groups: list[frozenset[str]] = []
 
@@ -129,11 +129,11 @@ class Exposed:
 
     @classmethod
     def parse(cls, exposition: str) -> "Exposed":
-        """Of an answer to GET /metrics."""
+        """Parses an answer to GET /metrics."""
         return cls(text_string_to_metric_families(exposition))
 
     def missing(self, query: Query) -> list[str]:
-        """What the query asks for in vain, in words. Labels of metrics that have no series yet are not known."""
+        """Lists missing metrics and labels of the query. Labels of metrics that have no series yet are not known."""
         complaints = []
         for selector in query.selectors():
             if selector.metric not in self.names:

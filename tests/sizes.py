@@ -1,4 +1,4 @@
-"""How much is sampled and tried: enough to notice what breaks, or with --full as much as before a release."""
+"""Sizes of samples: enough to notice a fault, or with --full as large as before a release."""
 
 import os
 
@@ -11,5 +11,5 @@ def is_full() -> bool:
 
 
 def examples(default: int, full: int) -> int:
-    """How many examples hypothesis tries."""
+    """Number of examples that hypothesis tries."""
     return full if is_full() else default

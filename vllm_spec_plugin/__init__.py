@@ -8,7 +8,7 @@ __all__ = ["__version__", "speculative_config"]
 
 
 def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `vllm.LLM(model, speculative_config=...)` takes to use a plugin.yaml; its path does the same.
+    """Builds the `speculative_config` of `vllm.LLM` that uses a plugin.yaml; its path does the same.
 
     Args:
         path: the plugin.yaml.

@@ -1,4 +1,4 @@
-"""Messages between scheduler and workers: a step's plan, its result and its drafts, each an attribute of vLLM's own.
+"""Messages between scheduler and workers: a step's plan, its result and its drafts, each attached to one of vLLM's.
 
 vLLM pickles its `SchedulerOutput`, `ModelRunnerOutput` and `DraftTokenIds` with their attributes. Empty plans and
 results are not sent.

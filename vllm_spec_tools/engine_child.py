@@ -120,7 +120,7 @@ class EngineChild:
 
     @property
     def log(self) -> str:
-        """What the process and those it started have printed so far."""
+        """Reads the output of the process and of those it started, so far."""
         return self._log.read_text(errors="replace")
 
     @property

@@ -162,7 +162,7 @@ class Session:
         self._watch: StepWatch | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What vLLM chose by itself, the device, the tokenizer, and what a token takes in the KV cache of a rank."""
+        """Reads vLLM's own choices, the device, the tokenizer, and a token's bytes in the KV cache of a rank."""
         import torch
 
         from vllm_spec_tools.inspection import kv_bytes_of_token

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 # Between lines of `Runs` and of `Tasks` where there is no terminal.
 _SECONDS, _TASK_SECONDS = 15.0, 60.0
+_BAR_WIDTH = 16
 
 
 class Tasks:
@@ -25,17 +27,25 @@ class Tasks:
             clock: seconds.
         """
         self._console, self._clock = console, clock
+        # Count and times are always shown; what there is no room for is cut from the note.
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
+            BarColumn(_BAR_WIDTH),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn(
+                "{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
         )
         # Seldom drawn: engines need all cores.
         self._progress = Progress(
-            *columns, console=console, transient=True, refresh_per_second=1, disable=not console.is_terminal
+            *columns,
+            expand=True,
+            console=console,
+            transient=True,
+            refresh_per_second=1,
+            disable=not console.is_terminal,
         )
 
     def __enter__(self) -> "Tasks":

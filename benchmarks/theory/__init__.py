@@ -1,1 +1,1 @@
-"""What Leviathan et al. (2023) derive about speculative decoding, and the same with measured costs."""
+"""Formulas of Leviathan et al. (2023) for speculative decoding, and the same with measured costs."""

@@ -1,4 +1,4 @@
-"""What the formulas say for given acceptance rates, cost ratios and draft lengths; None is without limit."""
+"""Evaluates the formulas for given acceptance rates, cost ratios and draft lengths; None is without limit."""
 
 import math
 from collections.abc import Sequence

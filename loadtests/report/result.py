@@ -101,7 +101,7 @@ def _outcome(result: Result) -> str:
 
 
 def _server_check(result: Result) -> str:
-    """How the server's counts compare with the clients', with the reason for a difference."""
+    """Compares the server's counts with the clients', and gives the reason for a difference."""
     server, total = result.server, result.total
     if server is None:
         return "The server's /metrics could not be read."

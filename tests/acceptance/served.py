@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Ending:
-    """How a server ended after SIGTERM.
+    """A server's end after SIGTERM.
 
     Attributes:
         exit_status: exit status of the leader; None if it did not end in time.
@@ -70,7 +70,7 @@ class WatchedServer(Server):
             found = [process for process in family if process.name().startswith(beginning)]
             if found:
                 return found[0]
-        raise ServerError(f"no worker of vLLM's among {', '.join(process.name() for process in family)}")
+        raise ServerError(f"no vLLM worker among {', '.join(process.name() for process in family)}")
 
     def terminate(self, within: float = _GRACE) -> Ending:
         """Sends SIGTERM and waits up to `within` seconds for all processes to end."""

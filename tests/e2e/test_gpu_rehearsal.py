@@ -1,4 +1,4 @@
-"""What runs on a GPU runs on a CPU, small: tests, padded models and the comparison of arms."""
+"""Runs on a CPU, small, what runs on a GPU: tests, padded models and the comparison of arms."""
 
 import json
 import os

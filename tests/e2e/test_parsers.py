@@ -104,7 +104,7 @@ def parts(chunks: Any) -> list[tuple[str, str, tuple[Any, ...], str | None]]:
 
 
 def whole(chunks: list[tuple[str, str, tuple[Any, ...], str | None]]) -> Any:
-    """What the chunks come to."""
+    """Joins the chunks: content, reasoning, calls and finish reason."""
     calls: dict[int, list[str]] = {}
     for index, name, arguments in (call for chunk in chunks for call in chunk[2]):
         known = calls.setdefault(index, ["", ""])

@@ -1,4 +1,4 @@
-"""What an OpenAI client sees of a server that speculates."""
+"""Tests responses of a server that speculates, as an OpenAI client sees them."""
 
 import time
 from importlib.metadata import version
@@ -99,7 +99,7 @@ def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client,
 
 
 def test_a_request_can_call_for_a_proposer(client, model, method, server):
-    """Of a cascade only that proposer drafts for it, chains or trees; the text is the same."""
+    """Only that proposer of a cascade drafts for the request, chains or trees; the text is the same."""
     for name in ("ngram", "draft_model", "medusa") if method == "cascade" else (method.removesuffix("_tree"),):
         before = drafted_by_method(server)
         usual, text = drafted_for(client, model, spec_method=name)

@@ -1,4 +1,4 @@
-"""What a client sees of a server that sends tokens in groups of one size."""
+"""Tests a server that sends tokens in groups of one size, as a client sees it."""
 
 import itertools
 
@@ -33,7 +33,7 @@ def text_of(chunks):
 
 
 def sizes_of(chunks):
-    """How many tokens came with each chunk."""
+    """Counts the tokens of each chunk."""
     counts = [0, *(chunk.usage.completion_tokens for chunk in chunks)]
     return [after - before for before, after in itertools.pairwise(counts)]
 

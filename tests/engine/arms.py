@@ -145,7 +145,7 @@ class Arms:
         return self._forks[runner].python
 
     def log(self, engine: Engine) -> str:
-        """What that engine printed when it last ran."""
+        """Reads the output that the engine printed when it last ran."""
         return self._alive[engine].log
 
     def stop(self) -> None:

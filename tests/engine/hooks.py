@@ -1,4 +1,4 @@
-"""What tests do to an engine: checks, faults and recordings, installed and put in force by the engine's process."""
+"""Changes an engine for tests: checks, faults and recordings, installed and put in force by the engine's process."""
 
 import contextlib
 from collections.abc import Iterator

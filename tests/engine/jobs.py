@@ -29,7 +29,7 @@ class Job(jobs.Job):
     record_drafting: float = 0.0
     # Run side by side before the requests; the note "sessions" has the tokens of each one's turns.
     sessions: list[Session] = field(default_factory=list)
-    storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has what came of each of its own.
+    storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has the results of its requests.
     # Before the requests the engine sleeps at that level, and wakes up; 0 is not at all.
     sleep_level: int = 0
     weights: str = ""  # What happens to the weights before the requests; one of `lifecycle.EVENTS`.

@@ -1,4 +1,4 @@
-"""What was drafted from while an engine ran, and after which text: a draft model's logits, Medusa heads' tokens."""
+"""Records sources of drafts in a running engine, with the text before: a draft model's logits, Medusa heads' tokens."""
 
 import contextlib
 import random

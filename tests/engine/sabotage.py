@@ -163,7 +163,7 @@ def grammar_at_the_first_row_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stale_target_kv() -> Iterator[None]:
-    """Where a draft token was rejected, its key and value stay; where none was, there are none."""
+    """Keeps the key and value of rejected draft tokens; positions without a rejection get none."""
     from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 
     prepare = SpecRunnerMixin._prepare_inputs

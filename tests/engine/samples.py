@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.engine import chi_square
 from tests.engine.arms import Arms, Engine
+from tests.engine.chi_square import Test
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job, JobResult
-from tests.engine import chi_square
-from tests.engine.chi_square import Test
 from vllm_spec_tools.certify.target_probabilities import probabilities
 
 NUM_POSITIONS = 3
@@ -24,7 +24,7 @@ Samples = dict[tuple[str, Tokens], list[Tokens]]
 
 
 def by_prefix(continuations: Sequence[Sequence[int]], position: int) -> dict[Tokens, Counter[int]]:
-    """How often each token is at `position`, by the tokens before it."""
+    """Counts the tokens at `position`, by the tokens before it."""
     counts: dict[Tokens, Counter[int]] = {}
     for continuation in continuations:
         counts.setdefault(tuple(continuation[:position]), Counter())[continuation[position]] += 1
@@ -33,7 +33,7 @@ def by_prefix(continuations: Sequence[Sequence[int]], position: int) -> dict[Tok
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sampled."""
+    """Prompts, settings and number of continuations to sample."""
 
     settings: Settings  # Sampling parameters, by a name to report.
     prompts: Sequence[Tokens]  # All are continued with all settings.

@@ -16,7 +16,7 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_token
 
 @dataclass(frozen=True)
 class Storm:
-    """What is sent."""
+    """Requests to send."""
 
     prompts: list[Tokens]  # Each request has one of them.
     num_requests: int  # A third of them is aborted, a tenth refused.
@@ -26,7 +26,7 @@ class Storm:
 
 @dataclass
 class Outcome:
-    """What came of a request."""
+    """Result of a request."""
 
     prompt: int  # Which one it had.
     num_tokens: int  # How many tokens it asked for.
@@ -42,7 +42,7 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
         storm: what is sent.
 
     Returns:
-        Per request what came of it.
+        Results per request.
     """
     engine = llm.llm_engine
     scheduler = engine.engine_core.engine_core.scheduler

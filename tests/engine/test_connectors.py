@@ -38,7 +38,7 @@ def prompts(reference: Reference) -> list[Tokens]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ExampleConnector stores keys and values."""
+    """Folder in which ExampleConnector stores keys and values."""
     return tmp_path_factory.mktemp("stored")
 
 

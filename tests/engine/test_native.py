@@ -182,7 +182,7 @@ def test_on_the_v2_runner_sampled_output_has_the_exact_distribution(name: str, t
 
 @pytest.mark.full  # What it shows is tested without engines.
 def test_on_the_v2_runner_predictions_json_and_spec_off_go_side_by_side(target: Target, arms: Arms) -> None:
-    """Of each prompt: drafts of a right and of a wrong prediction, none, and JSON, whose drafts a grammar cuts."""
+    """Serves each prompt with a right and a wrong prediction, with none, and as JSON, whose drafts a grammar cuts."""
     usual = {"temperature": 0.0, "max_tokens": 32, "ignore_eos": True}
     plain = v2_engine("none", target)
     answers = arms.run(plain, Job([CertifyRequest(prompt, usual) for prompt in target.prompts])).tokens()

@@ -35,7 +35,7 @@ with_trees = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module", params=["lookup", FULL["medusa_tree"], FULL["native"]])
 def speculating(request: pytest.FixtureRequest) -> Engine:
-    """Chains, trees, and a drafter of vLLM's own."""
+    """Chains, trees, and one of vLLM's own drafters."""
     return ENGINES[request.param]
 
 

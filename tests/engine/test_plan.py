@@ -18,7 +18,7 @@ PROMPTS = (
     {"prompt": "class Person:\n    def get_name(self):\n        return", "workload": "code"},
     {"prompt": "def add(a, b):\n    return a + b\n\n\ndef add(a, b):\n", "workload": "edit"},
 )
-OPTIONS = "--concurrency 2 --tokens 3 --output-tokens 16 --rounds 1 --noise-budget 0 --enforce-eager"
+OPTIONS = "--concurrency 2 --tokens 3 --output-tokens 16 --rounds 3 --noise-budget 0 --enforce-eager"
 FILES = "--out plugin.yaml --out-anyway --json plan.json --markdown plan.md --png plan.png"
 
 

@@ -1,4 +1,4 @@
-"""What stock vLLM does wrong on its V1 runner, and the plugin with the same requests.
+"""Shows faults of stock vLLM on its V1 runner, and the plugin with the same requests.
 
 If these tests fail, vLLM has mended its sampler, and docs/comparison.md is to be changed.
 """

@@ -1,4 +1,4 @@
-"""Where a request stops inside accepted drafts nothing is left of what came after: not in texts, not in the cache."""
+"""Tests that a stop inside accepted drafts leaves nothing of the tokens after it, in the text or in the cache."""
 
 import pytest
 

@@ -46,7 +46,7 @@ class Subject:
         return Subject(self.setup, self._engine, **more)
 
     def facts(self) -> dict[str, Any]:
-        """What it chose by itself."""
+        """Reads the engine's own choices."""
         return self._engine.facts()
 
     def run(self, job: jobs.Job) -> JobResult:
@@ -126,7 +126,7 @@ def arm(request: pytest.FixtureRequest, engines: "dict[str, EngineProcess | Engi
 
 @pytest.fixture(scope="session")
 def baseline(engines: "dict[str, EngineProcess | EngineError]") -> Baseline:
-    """What all others are compared with."""
+    """Runs the baseline that all others are compared with."""
     return run_baseline(_ready("none, V1", engines), None, SIZES, None, lambda what: None)
 
 

@@ -1,4 +1,4 @@
-"""What each way of drafting outputs is what the engine outputs without speculation; drafts are verified.
+"""Tests that each method's outputs equal those of the engine without speculation, and that drafts are verified.
 
 In the order of their worth: each test goes through all arms before the next begins.
 """
@@ -32,7 +32,7 @@ def each(names: Sequence[str]) -> pytest.MarkDecorator:
 
 
 def known(arm: Subject, baseline: Baseline) -> Baseline:
-    """What an arm is compared with; of methods that draft from predictions, requests have some."""
+    """Chooses the baseline of an arm; for methods that draft from predictions, requests have some."""
     return baseline.predicting() if arm.setup.uses_predictions else baseline
 
 

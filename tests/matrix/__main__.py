@@ -19,7 +19,7 @@ from vllm_spec_tools.report.provenance import provenance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs rows and writes what came of them; 1 if a cell is wrong or untested."""
+    """Runs rows and writes the results; 1 if a cell is wrong or untested."""
     parser = argparse.ArgumentParser(prog="tests.matrix", description=__doc__)
     parser.add_argument("--only", default="", help=f"rows, separated by commas; of: {', '.join(ROWS)}")
     columns = ("all", "own", "native", *COLUMNS)

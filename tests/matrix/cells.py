@@ -1,4 +1,4 @@
-"""Says what a cell of the matrix runs, and judges what came of it."""
+"""Runs a cell of the matrix, and judges the result."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""What the plugin's code does not show: features, classes of some variables, and names that are used indirectly."""
+"""Lists facts that the plugin's code does not show: features, classes of some variables, names used indirectly."""
 
 # Per feature, modules of the plugin that use vLLM for it; the most specific one counts. Trees, heads and draft models
 # need chains, too; heads also need what draft models need.

@@ -101,7 +101,7 @@ def features_of(modules: Iterable[str]) -> str:
 
 
 def pins_of(sources: Sources, keys: Iterable[str]) -> dict[str, Pin | None]:
-    """What names are in the vLLM that `sources` reads; None where there is no such name."""
+    """Pins the names in the vLLM that `sources` reads; None if there is no such name."""
     return {key: pin(sources, *key.split(":")) for key in keys}
 
 

@@ -1,4 +1,4 @@
-"""What is written down of a name: its signature, and a hash of its body."""
+"""Records a name of vLLM: its signature, and a hash of its body."""
 
 import ast
 import hashlib
@@ -13,7 +13,7 @@ _SKIPPED = ("ctx", "kind", "type_comment")
 
 @dataclass(frozen=True)
 class Pin:
-    """What a name was when the plugin was written against it.
+    """State of a name when the plugin was written against it.
 
     Attributes:
         signature: of a function its kind and parameters with defaults, of a class its bases, of a value its annotation.

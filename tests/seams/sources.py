@@ -204,7 +204,7 @@ def _set_on_self(node: ast.AST) -> list[str]:
 
 
 def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """What an assignment assigns to, with the values where the statement shows them; nothing for other statements."""
+    """Lists the targets of an assignment, with values if the statement shows them; nothing for other statements."""
     if isinstance(node, ast.AnnAssign):
         yield node.target, node.value
     elif isinstance(node, ast.Assign):

@@ -37,7 +37,7 @@ class Types:
         self._known: dict[str, Type] = {}
 
     def annotated(self, module: str, node: ast.expr | None) -> Type:
-        """What an annotation in a module stands for."""
+        """Resolves the type that an annotation in a module names."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
                 return self.annotated(module, ast.parse(node.value, mode="eval").body)

@@ -1,4 +1,4 @@
-"""What makes many small tests quick."""
+"""Makes many small tests quick."""
 
 import atexit
 import gc

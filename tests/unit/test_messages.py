@@ -29,7 +29,7 @@ def runner_output() -> ModelRunnerOutput:
 
 
 def in_other_process(output: Any) -> Any:
-    """What vLLM's queues between processes do to an output."""
+    """Pickles an output as vLLM's queues between processes do."""
     return pickle.loads(pickle.dumps(output, protocol=pickle.HIGHEST_PROTOCOL))
 
 

@@ -16,7 +16,7 @@ _OTHERWISE = "or serve without a plugin.yaml"
 
 
 class EngineChoice(NamedTuple):
-    """What serves a configuration.
+    """Build, runner and scheduling that vLLM chose for a configuration.
 
     Attributes:
         vllm: version and build of vLLM.
@@ -29,7 +29,7 @@ class EngineChoice(NamedTuple):
     scheduling: str
 
     def __str__(self) -> str:
-        """All of it, one line."""
+        """Joins the choices in one line."""
         return f"vLLM {self.vllm}; {self.runner}; {self.scheduling}"
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         KVCacheConfig,
         KVCacheGroupSpec,
         KVCacheSpec,
+        ModelRunnerOutput,
         VllmConfig,
     )
 
@@ -160,3 +161,16 @@ def specs_of_layers(group: "KVCacheGroupSpec") -> "dict[str, KVCacheSpec]":
 def kv_cache_bytes(runner: "GPUModelRunner") -> int:
     """Returns bytes of the KV cache on this rank."""
     return sum(tensor.size for tensor in runner.kv_cache_config.kv_cache_tensors)
+
+
+def outcome_of(output: Any) -> "ModelRunnerOutput":
+    """Returns a step's `ModelRunnerOutput`, also while its tokens are being copied to the host."""
+    for name in ("model_runner_output", "_model_runner_output"):  # of the V2 and of the V1 runner
+        output = getattr(output, name, output)
+    outcome: ModelRunnerOutput = output
+    return outcome
+
+
+def drafting_call(runner: Any, *, is_v2: bool) -> tuple[object | None, str]:
+    """Returns the object, None on a rank without a drafter, and the name of its method that drafts after a step."""
+    return (runner.speculator, "propose") if is_v2 else (runner, "propose_draft_token_ids")

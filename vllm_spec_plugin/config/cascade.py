@@ -51,15 +51,26 @@ class CascadeConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _only_texts_stand_before_vllms_drafter(self) -> Self:
-        for i, proposer in enumerate(self.proposers if any(each.is_native for each in self.proposers) else ()):
-            last = i == len(self.proposers) - 1
-            if last != proposer.is_native or not (last or proposer.drafts_from_text):
-                text = f"got {show(proposer.method)}; allowed beside vllm: methods that draft from texts, then vllm"
-                conflicts([(f"proposers[{i}].method", text)])
-            if not last and getattr(proposer, "draft_sampling", "greedy") != "greedy":
-                text = "got sample, but vLLM verifies, which takes certain drafts only; allowed: greedy"
-                conflicts([(f"proposers[{i}].draft_sampling", text)])
+    def _certain_drafts_stand_before_vllms_drafter(self) -> Self:
+        """vLLM keeps one q per request, its drafter's, and would verify drafts of the other proposers with it."""
+        if not any(proposer.is_native for proposer in self.proposers):
+            return self
+        *others, last = self.proposers
+        problems = []
+        for i, proposer in enumerate(others):
+            if not (proposer.drafts_from_text or proposer.is_native):
+                text = f"got {show(proposer.method)}; allowed before vllm: token-only methods, such as suffix"
+                problems.append((f"proposers[{i}].method", text))
+            elif getattr(proposer, "draft_sampling", "greedy") != "greedy":
+                text = "got sample, but vLLM verifies, which accepts greedy drafts only; allowed: greedy"
+                problems.append((f"proposers[{i}].draft_sampling", text))
+        if not isinstance(last, NativeConfig):
+            text = f"got {show(last.method)} after vllm; allowed: vllm as the last method"
+            problems.append((f"proposers[{len(others)}].method", text))
+        elif last.draft_sample_method != "greedy":
+            text = f"got {show(last.draft_sample_method)}, but the drafts of the methods before vllm are certain"
+            problems.append((f"proposers[{len(others)}].config.draft_sample_method", f"{text}; allowed: greedy"))
+        conflicts(problems)
         return self
 
     @model_validator(mode="after")

@@ -210,7 +210,7 @@ class Drafter:
 
     @property
     def counters(self) -> StepCounters:
-        """Of what belongs to no single proposer, to be added to."""
+        """Counters for events of no single proposer, to be added to."""
         return self._counters.of(self.config.proposer.method)
 
     def take_counters(self) -> CountersByMethod:

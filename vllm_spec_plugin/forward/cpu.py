@@ -3,6 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
+from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
@@ -22,7 +23,7 @@ class SpecCPUWorker(SpecWorkerMixin, ReloadsDrafter, CPUWorker):
             return super().init_device()
 
 
-class NativeCPUWorker(ReloadsDrafter, CPUWorker):
+class NativeCPUWorker(TimesDrafter, ReloadsDrafter, CPUWorker):
     """vLLM's CPU worker, with its own drafters."""
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
+from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
@@ -20,7 +21,7 @@ class SpecCUDAWorker(SpecWorkerMixin, ReloadsDrafter, Worker):
         return SpecGPUModelRunner(self.vllm_config, self.device)
 
 
-class NativeCUDAWorker(ReloadsDrafter, Worker):
+class NativeCUDAWorker(TimesDrafter, ReloadsDrafter, Worker):
     """vLLM's CUDA worker, with its own drafters."""
 
 

@@ -1,4 +1,4 @@
-"""What the plugin drafts on vLLM's V2 runner."""
+"""Drafts with the plugin's Medusa heads on vLLM's V2 runner."""
 
 from typing import TYPE_CHECKING
 

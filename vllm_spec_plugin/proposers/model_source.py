@@ -33,7 +33,7 @@ def unreadable(model: str, reason: UnreadableError, where: str) -> ConfigError:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model and its tokenizer come from.
+    """Source of a model and of its tokenizer.
 
     Attributes:
         model: a folder or a name on the Hugging Face hub.

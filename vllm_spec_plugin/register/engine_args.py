@@ -83,7 +83,7 @@ def _read(given: Any) -> dict[str, Any]:
         return settings_for(given)
     if extra := sorted(set(given) - {KEY}):
         raise ConfigError(
-            f"speculative_config: got {', '.join(extra)} beside a plugin.yaml; allowed: a plugin.yaml only"
+            f"speculative_config: got {', '.join(extra)} together with a plugin.yaml; allowed: a plugin.yaml only"
         )
     named = given[KEY]
     if isinstance(named, str | os.PathLike):
@@ -103,7 +103,7 @@ def _given(engine_args: "EngineArgs") -> Any:
     if not (isinstance(additional, dict) and KEY in additional):
         return speculative if _is_ours(speculative) else None
     if speculative is not None:
-        raise ConfigError(f"additional_config.{KEY}: got a plugin.yaml beside speculative_config; allowed: one of them")
+        raise ConfigError(f"additional_config.{KEY}: got a plugin.yaml and speculative_config; allowed: one of them")
     return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
 
 
@@ -179,8 +179,8 @@ def _mend_sampler(config: "VllmConfig") -> None:
         return
     if parallel.worker_extension_cls not in ("", MENDED_SAMPLER):
         raise ConfigError(
-            f"worker_extension_cls: got {parallel.worker_extension_cls!r}, but on a CPU the plugin's own mends vLLM's "
-            "sampler; allowed: leave it out"
+            f"worker_extension_cls: got {parallel.worker_extension_cls!r}, but on a CPU the plugin sets its own to "
+            "correct vLLM's sampler; allowed: leave it out"
         )
     parallel.worker_extension_cls = MENDED_SAMPLER
 
@@ -253,7 +253,7 @@ def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
         raise ConfigError(f"{show_source(source)}: {text}")
     for proposer in config.proposers:
         if (sampling := getattr(proposer, "draft_sampling", "greedy")) != "greedy":
-            text = f"draft_sampling: got {show(sampling)}, {on_v2}, which takes certain drafts only"
+            text = f"draft_sampling: got {show(sampling)}, {on_v2}, which accepts greedy drafts only"
             raise ConfigError(f"{config.where(proposer, show_source(source))}: {text}; allowed: greedy")
 
 

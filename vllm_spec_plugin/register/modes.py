@@ -18,7 +18,7 @@ def _workers(kind: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DraftingMode:
-    """Where drafts are made and who verifies them.
+    """Schedulers and workers of a kind of drafting, and its verifier.
 
     Attributes:
         schedulers: classes for synchronous and asynchronous scheduling; the last is None where there is no such.

@@ -10,7 +10,6 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.draft_length.control import (
@@ -80,7 +79,7 @@ class DraftLengthAdapter:
         if reason := self._why_without_drafts(request):
             self._decisions.without_drafts(reason)
             return
-        assert request.sampling_params is not None, "it would have no drafts"
+        assert request.sampling_params is not None, "it would have a reason"
         options = read_options(request.sampling_params.extra_args)
         limits = DraftLimits.of(
             request.num_prompt_tokens + request.max_tokens, options, self._most, self._proposers, self._max_model_len
@@ -89,10 +88,10 @@ class DraftLengthAdapter:
             self._limits[request.request_id] = limits
 
     def _why_without_drafts(self, request: Request) -> str | None:
+        """Returns why a request gets no drafts; one of `WITHOUT_DRAFTS`."""
         params = request.sampling_params
-        if params is None:
-            return POOLING
-        return why_without_drafts(params.thinking_token_budget, request.resumable, request.prompt_embeds)
+        budget = None if params is None else params.thinking_token_budget
+        return why_without_drafts(params is not None, budget, request.resumable, request.prompt_embeds)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""

@@ -1,4 +1,4 @@
-"""What our schedulers share, over either of vLLM's: requests that may have drafts, counters and the stream."""
+"""Shared by our schedulers, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
 import time
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
 
@@ -43,6 +44,7 @@ class SpecScheduling(Scheduler):
         self._adapter, self._counters = adapter, counters
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
+        self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream: GroupedStream | SingleTokens | None = None
         if config.stream_tokens is not None:
@@ -54,6 +56,9 @@ class SpecScheduling(Scheduler):
         """Registers a request; a further turn of a streaming session is not a new one."""
         if request.request_id not in self.requests:
             self._adapter.add(request)
+            if self._shared_scope is not None and self._adapter.is_served(request.request_id):
+                shares = scope_of(request.cache_salt, self._shared_scope) == GLOBAL
+                self._counters.of(self._method).requests_without_salt += shares
         super().add_request(request)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:

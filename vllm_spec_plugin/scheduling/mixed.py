@@ -23,7 +23,6 @@ class MixedScheduler(NativeScheduler):
         config = config_in(vllm_config.additional_config)
         self._members = config.proposers[: self._adapter.native]
         self._texts = TextDrafts(self._members, config.draft_length.tokens, vllm_config.model_config.get_vocab_size())
-        self._shared_scope = config.text_scope
 
     def _begin(self) -> None:
         """Begins a step with drafts from texts, of requests whose turns have texts before the drafter."""

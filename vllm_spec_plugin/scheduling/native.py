@@ -4,9 +4,10 @@ The scheduler alone decides: how many placeholders of a request's drafts are ver
 after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be heads of the plugin's.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long
+from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long, samples_drafts
 from vllm_spec_plugin.compat.scheduler import (
     DraftTokenIds,
     EngineCoreOutputs,
@@ -15,6 +16,7 @@ from vllm_spec_plugin.compat.scheduler import (
     VllmConfig,
 )
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
@@ -40,6 +42,7 @@ class NativeScheduler(SpecScheduling):
             counters,
             is_async=self.is_async,
             bounds_min_tokens=holds_min_tokens_too_long(vllm_config),
+            samples_drafts=samples_drafts(vllm_config),
         )
         self._connect(config, adapter, counters)
         self._can_shorten = can_shorten(vllm_config)
@@ -47,7 +50,16 @@ class NativeScheduler(SpecScheduling):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plans a step; its draft lengths are chosen in `_update_after_schedule`."""
         self._begin()
-        return super().schedule(*args, **kwargs)
+        output = super().schedule(*args, **kwargs)
+        if len(output.num_scheduled_tokens) < len(self.running):
+            self._drop_drafts_of_others(output)
+        return output
+
+    def _drop_drafts_of_others(self, output: SchedulerOutput) -> None:
+        """Drops drafts of running requests that a step has no room for: V1 keeps their q for one step only."""
+        for request in self.running:
+            if request.request_id not in output.num_scheduled_tokens:
+                request.spec_token_ids = []
 
     def _begin(self) -> None:
         """Begins a step, whose planning starts."""
@@ -65,17 +77,26 @@ class NativeScheduler(SpecScheduling):
         turns, requests, drafts = self._adapter.latest, self.requests, []
         for request_id, own in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
             length, request = self._length(turns, request_id), requests.get(request_id)
-            if length and request is not None:
+            if request is None or request.is_prefill_chunk:
+                length = 0
+            elif length:
                 # Verification adds a token after the drafts.
                 length = max(min(length, request.max_tokens - request.num_output_tokens - 1), 0)
             drafts.append(own[:length])
+        self._count_drafts([len(own) for own in drafts])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
+
+    def _count_drafts(self, lengths: Sequence[int]) -> None:
+        """Counts the drafter's drafts of a step, by their lengths; the worker counts its time."""
+        self._counters.of(self._methods[self._adapter.native]).count_drafts(lengths, 0.0)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """Updates requests, estimates and counters from a step's outcome."""
-        step = self._adapter.take_step()
+        step, result = self._adapter.take_step(), result_of(model_runner_output)
+        if result.counters is not None:
+            self._counters.add(result.counters)
         drafts = scheduler_output.scheduled_spec_decode_tokens
         sampled = model_runner_output.sampled_token_ids
         num_output = sum(map(len, sampled)) if sampled else 0
@@ -122,8 +143,11 @@ class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
-        turns = self._adapter.latest
+        turns, lengths = self._adapter.latest, []
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests[request_id]
             if not request.is_prefill_chunk:
-                request.spec_token_ids = self._placeholders[self._length(turns, request_id)]
+                length = self._length(turns, request_id)
+                request.spec_token_ids = self._placeholders[length]
+                lengths.append(length)
+        self._count_drafts(lengths)

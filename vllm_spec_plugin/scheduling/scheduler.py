@@ -20,7 +20,7 @@ from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
+from vllm_spec_plugin.scheduling.eligibility import scope_of
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -50,7 +50,6 @@ class SpecScheduler(SpecScheduling):
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager)
         self._prompts = None if control.is_constant else PromptPriority(self, self.kv_cache_manager, control)
-        self._shared_scope = config.text_scope
         # Requests with drafts that wait to be verified, and maybe others.
         self._drafted: set[str] = set()
         self._manages_kv = self.connector is None
@@ -96,12 +95,10 @@ class SpecScheduler(SpecScheduling):
         return {request_id: lengths for request_id, lengths in tables.items() if request_id in running}
 
     def _scopes_of_new(self, output: SchedulerOutput) -> dict[str, str | None]:
-        """Scopes of requests whose first step is planned; counts those in the scope of no salt."""
+        """Scopes of requests whose first step is planned."""
         assert self._shared_scope is not None
         requests = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
-        scopes = {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
-        self._counters.of(self._method).requests_without_salt += sum(scope == GLOBAL for scope in scopes.values())
-        return scopes
+        return {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput

@@ -34,7 +34,6 @@ class TextScheduler(SpecScheduling):
         self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
         tokens, vocab_size = config.draft_length.tokens, vllm_config.model_config.get_vocab_size()
         self._drafts = TextDrafts(config.proposers, tokens, vocab_size)
-        self._shared_scope = config.text_scope
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.config.request_options import read_prediction
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft, RequestView
@@ -46,7 +46,7 @@ class TextRequest(NamedTuple):
 def text_requests(
     turns: Mapping[str, Turns], requests: Mapping[str, Request], max_model_len: int, shared_scope: SharedScope | None
 ) -> list[TextRequest]:
-    """Selects the requests to draft for: with output tokens, below their length limit, and with no step in flight.
+    """Selects the requests to draft for: running, with output tokens, below their length limit, with no step in flight.
 
     Args:
         turns: turns by request id.
@@ -57,7 +57,9 @@ def text_requests(
     found = []
     for request_id, own in turns.items():
         request = requests.get(request_id)
-        if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
+        if request is None or request.status != RequestStatus.RUNNING:
+            continue
+        if request.is_prefill_chunk or not request.num_output_tokens:
             continue
         # With pipeline stages a step of the request may be in flight.
         if request.num_computed_tokens >= request.num_tokens:

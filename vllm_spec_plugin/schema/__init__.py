@@ -1,1 +1,1 @@
-"""What configuration sections are built from."""
+"""Building blocks of configuration sections."""

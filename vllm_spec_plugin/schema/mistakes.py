@@ -106,7 +106,7 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         if tag in value:
             text = unknown_word(value[tag], known)
             if reason := reason_against(value[tag]):
-                text = f"got {show(value[tag])}, a method of vLLM's; allowed: {', '.join(known)}; {reason}"
+                text = f"got {show(value[tag])}, a vLLM method; allowed: {', '.join(known)}; {reason}"
         else:
             used = {key for model in _choices(schema["discriminator"], root).values() for key in model["properties"]}
             slip = next((key for key in value if key not in used and closest(key, [tag])), None)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +28,12 @@ NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 _OPTIMAL_TOKENS = 8  # most that `optimal` drafts
-_SHORT = {"num_speculative_tokens_per_batch_size": "by batch size"}
+_TABLE = "num_speculative_tokens_per_batch_size"
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 _EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
 ALLOWED = (
     f"none, optimal, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
-    "vllm:JSON (the same drafter, with draft lengths of the plugin's), a plugin.yaml, or off:plugin.yaml"
+    "vllm:JSON (the same drafter, with the plugin's draft lengths), a plugin.yaml, or off:plugin.yaml"
 )
 
 
@@ -43,12 +44,14 @@ class PlannedArm:
     Attributes:
         plan: its engine. Arms whose plans are equal share one: engines cost memory, and a minute to start.
         spec_tokens: maximum draft tokens in each request; 0 is off, None the engine's own.
-        is_fixed: whether it is one of those that the best fixed draft length is chosen from.
+        is_fixed: whether the best fixed draft length is chosen from it and others.
+        is_stock: whether it is vLLM's own speculation, without the plugin.
     """
 
     plan: ArmPlan
     spec_tokens: int | None = None
     is_fixed: bool = False
+    is_stock: bool = False
 
 
 class Base(NamedTuple):
@@ -124,23 +127,23 @@ def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, Plann
         return PlannedArm(with_length("fixed", tokens), is_fixed=True)
 
     def by_vllm(word: str, text: str, *, is_native: bool = False) -> dict[str, PlannedArm]:
-        """The arm of vLLM's own speculation, or of its drafter only, named after its settings."""
+        """Names an arm of vLLM's own speculation, or of its drafter only, after its settings."""
         given = speculative_json(f"--arm {word}", text, _EXAMPLE)
         method = given["method"]
-        rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
-        parts = [f"K = {given.get('num_speculative_tokens', '?')}"]
-        parts += [f"{_SHORT.get(key, key)} = {value}" for key, value in rest.items()]
+        unnamed = ("method", "model", "num_speculative_tokens", _TABLE)
+        rest = [f"{key} = {value}" for key, value in given.items() if key not in unnamed]
         kind = STOCK_METHODS.get(method)
         settings = ((kind.vllm_settings(base.weights(method)) if kind else None) or {}) | given
         if not is_native:
-            return {f"vLLM's {method}, {', '.join(parts)}": PlannedArm(ArmPlan(settings))}
+            length = f"K = {given.get('num_speculative_tokens', '?')}" + ", less in larger batches" * (_TABLE in given)
+            return {", ".join([f"vLLM's {method}", length, *rest]): PlannedArm(ArmPlan(settings), is_stock=True)}
         tokens = settings.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
         sections = {
             "proposer": {"method": NATIVE, "config": settings},
             "draft_length": {"policy": "optimal", "tokens": tokens},
         }
         plan = written(f"native-{len(list(folder.iterdir()))}", sections, f"--arm {word}")
-        return {f"{method} of vLLM's, optimal, {', '.join(parts)}": PlannedArm(plan)}
+        return {", ".join([f"vLLM's {method}", f"the plugin's lengths up to {tokens}", *rest]): PlannedArm(plan)}
 
     def planned(word: str) -> dict[str, PlannedArm]:
         kind, colon, rest = word.partition(":")
@@ -167,7 +170,12 @@ def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, Plann
 
     arms = {NONE: PlannedArm(ArmPlan(None))}
     for word in words:
-        arms |= planned(word) if word != "none" else {}
+        for name, arm in planned(word).items() if word != "none" else ():
+            # Two tables of lengths by batch size have the same name.
+            same = itertools.count(2)
+            while arms.get(name, arm) != arm:
+                name = f"{name.split(' (')[0]} ({next(same)})"
+            arms[name] = arm
     return arms
 
 
@@ -303,7 +311,7 @@ def running_engines(
 
 
 def describe(arms: Mapping[str, PlannedArm], engines: Engines) -> dict[str, dict[str, Any]]:
-    """What each arm is, for the record: its configuration, and what its engine chose by itself."""
+    """Describes each arm for the record: its configuration, and its engine's own choices."""
     return {
         name: {
             "speculation": arm.plan.settings or arm.plan.speculative_config,

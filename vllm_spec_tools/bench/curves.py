@@ -1,4 +1,4 @@
-"""What steps cost, from the steps that were measured. Pure."""
+"""Computes the costs of steps from measured steps. Pure."""
 
 import statistics
 from bisect import bisect_left
@@ -59,7 +59,7 @@ class DraftingCost:
 
 
 def whole_steps(steps: Iterable[EngineStep], num_requests: int) -> Iterator[EngineStep]:
-    """The steps that hold all of a job's requests, and none of their prompts."""
+    """Yields the steps that hold all of a job's requests, and none of their prompts."""
     return (step for step in steps if not step.in_prompt and step.num_requests == num_requests)
 
 
@@ -79,14 +79,14 @@ def step_curve(steps: Iterable[EngineStep], num_requests: int) -> StepCurve | No
 def drafting_seconds(steps: Iterable[EngineStep], num_requests: int) -> float | None:
     """Mean seconds of a step's drafting, its outliers left out; None if there are no such steps.
 
-    A mean, as some steps have drafts of a cheap proposer, some of a dear one, and some none.
+    A mean, as some steps have drafts of a cheap proposer, some of a expensive one, and some none.
     """
     times = sorted(step.drafting_seconds for step in whole_steps(steps, num_requests))
     return statistics.fmean(times[: len(times) - int(_CUT_SHARE * len(times))]) if times else None
 
 
 def drafting_cost(seconds: Mapping[int, float]) -> DraftingCost:
-    """The line of least squares through what drafts of several lengths take, neither part of it below 0.
+    """Returns the line of least squares through what drafts of several lengths take, neither part of it below 0.
 
     Args:
         seconds: by draft length; at least one.

@@ -1,4 +1,4 @@
-"""What an engine is started with."""
+"""Builds the arguments of an engine."""
 
 import os
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
+from vllm_spec_tools.vllm_json import check_native
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,13 @@ def plan_file(path: Path) -> ArmPlan:
     Raises:
         ConfigError: it is not there, or has a mistake.
     """
-    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
+    config = load_config(path)
+    check_native(config, str(path))
+    return ArmPlan(str(path.absolute()), config.model_dump(mode="json"))
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:
-    """What an option says of a model: an absolute path of a folder, or a name on the hub.
+    """Resolves an option that names a model: an absolute path of a folder, or a name on the hub.
 
     A name of `fetching.SOURCES` is fetched.
 
@@ -65,7 +68,7 @@ def engine_arguments(
     memory: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
+    """Builds the arguments of an arm's engine, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
     Args:
         memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its
@@ -87,7 +90,7 @@ def engine_arguments(
 
 
 def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The environment of an arm's process: that of a server, but all in one process."""
+    """Returns the environment of an arm's process: that of a server, but all in one process."""
     environment = serving_environment(target)
     if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
         environment.pop(KV_SPACE, None)  # it would win over the options

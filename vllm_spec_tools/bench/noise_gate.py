@@ -15,7 +15,7 @@ _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts, soft interr
 
 
 class Timed(Protocol):
-    """What came of a job."""
+    """Result of a job."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -51,7 +51,7 @@ class NoiseGate:
         self._busy, self._clock, self._sleep = busy, clock, sleep
 
     def run(self, job: Callable[[], _Timed], *, repeats: bool = True) -> tuple[_Timed, float | None]:
-        """What came of the job, the least disturbed time of several, and the cores that others used meanwhile.
+        """Runs the job, if disturbed several times; returns the least disturbed result and the cores others used.
 
         Args:
             repeats: whether a disturbed job runs again; else the gate only waits before it.

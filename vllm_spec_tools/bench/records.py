@@ -1,4 +1,4 @@
-"""What is measured, as it travels from an arm to the report."""
+"""Records of measurements, from an arm to the report."""
 
 from dataclasses import dataclass, field
 
@@ -78,7 +78,7 @@ class LoadJob:
 
 @dataclass(frozen=True)
 class LoadOutput:
-    """What a request got.
+    """Output of a request.
 
     Attributes:
         token_ids: from its beginning, also what came before the measured time.
@@ -91,7 +91,7 @@ class LoadOutput:
 
 @dataclass(frozen=True)
 class Progress:
-    """How a phase went, step by step.
+    """Measurements of a phase, step by step.
 
     Attributes:
         seconds: since each stream had its first token, at the end of each step that brought tokens.
@@ -113,7 +113,7 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the whole phase."""
+        """Output tokens per second of the whole phase."""
         return self.tokens[-1] / self.seconds[-1]
 
 

@@ -34,7 +34,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True)
 class BaselineSizes:
-    """How much is done.
+    """Number of outputs to sample.
 
     Attributes:
         samples: maximum continuations of each prompt in each setting.

@@ -115,7 +115,7 @@ class JobResult:
 
     @property
     def preemptions(self) -> int:
-        """How often a request was preempted."""
+        """Number of preemptions of requests."""
         return int(self.metrics.get("vllm:num_preemptions", 0))
 
 

@@ -33,7 +33,7 @@ _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_si
 
 @dataclass(frozen=True)
 class Certification:
-    """What is certified.
+    """Configuration, models and options to certify.
 
     Attributes:
         config: path of the plugin.yaml, or vLLM's speculative config in JSON.

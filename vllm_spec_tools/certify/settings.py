@@ -45,7 +45,7 @@ def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False)
 
 
 def request_params(params: dict[str, Any], number: int, outputs: int) -> dict[str, Any]:
-    """Of one request of a setting: vLLM gives its outputs seeds in a row, so each request has seeds of its own."""
+    """Gives each request of a setting seeds of its own: vLLM gives its outputs seeds in a row."""
     return params if "seed" not in params else params | {"seed": 1 + number * outputs}
 
 

@@ -13,7 +13,7 @@ PLAIN, FORCED, AS_GIVEN, TIGHT = "no speculation", "random draft lengths", "as c
 
 
 class Subject(NamedTuple):
-    """What is certified.
+    """Engines and drafts to certify.
 
     Attributes:
         engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at

@@ -18,7 +18,7 @@ from vllm_spec_tools.cli.options import (
     ReportFiles,
     Rounds,
     Seed,
-    Target,
+    TargetModel,
     grouped,
 )
 
@@ -31,7 +31,7 @@ def bench(
     context: typer.Context,
     arm: Arms = None,
     proposer: Proposer = None,
-    target: Target = None,
+    model: TargetModel = None,
     draft: Draft = None,
     workload: Annotated[
         list[str] | None,
@@ -43,11 +43,11 @@ def bench(
             "max_tokens, temperature and prediction. [default: the workloads in --prompts, else easy]",
         ),
     ] = None,
-    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,8,32",
     switching_levels: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
-    rounds: Rounds = 3,
+    rounds: Rounds = 7,
     prompts: Prompts = None,
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
@@ -63,7 +63,7 @@ def bench(
     round the arms run alternately. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily
     with the draft model. Keep the machine otherwise idle. After an interrupt the finished rounds are reported.
 
-    vLLM's own engine options follow after `--`: `vllm-spec bench --target M -- --dtype bfloat16
+    vLLM's own engine options follow after `--`: `vllm-spec bench --model M -- --dtype bfloat16
     --tensor-parallel-size 2`.
     """
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
@@ -85,9 +85,9 @@ def bench(
     from vllm_spec_tools.prompts import ALL, read_prompts
     from vllm_spec_tools.report.provenance import provenance
 
-    own = {"model": "use --target", "speculative_config": "use --arm", "seed": "use --seed"}
+    own = {"model": "use --model", "speculative_config": "use --arm", "seed": "use --seed"}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
-    source = model_source("--target", target, "target")
+    source = model_source("--model", model, "target")
     given = () if prompts is None else read_prompts([prompts])
     asked = requests_of(given, source, 0.0, longest(sizes), may_end=True)
     texts = tuple(request.prompt for request in asked) or BEGINNINGS
@@ -101,12 +101,12 @@ def bench(
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
     plan = SweepPlan(cells, texts, sizes, rounds, seed, own_requests)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
-    origin = provenance(sys.argv[1:], seed, texts, {"target": source, "draft": base.weights("draft_model")}) | {
-        "sizes": asdict(sizes)
-    }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(arm or _ARMS, base, folder)
+        drafts = dict.fromkeys(draft for one in arms.values() for draft in one.plan.draft_models)
+        models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}
+        origin = provenance(sys.argv[1:], seed, texts, models) | {"sizes": asdict(sizes)}
         with (
             running_engines(
                 arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time

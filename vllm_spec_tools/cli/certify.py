@@ -90,6 +90,7 @@ def certify(
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report import write
     from vllm_spec_tools.report.provenance import provenance
+    from vllm_spec_tools.vllm_json import check_native
 
     console = new_console()
     # Mistakes in the file are reported before a model is looked for.
@@ -97,7 +98,7 @@ def certify(
     if isinstance(subject, str):
         speculative_json("--config", subject, STOCK_EXAMPLE, needs_tokens=True)
     else:
-        load_config(subject)
+        check_native(load_config(subject), str(subject))
     own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--model", model, "target")

@@ -36,6 +36,7 @@ from vllm_spec_tools.progress import shown_engines
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import Server, runs_on_cpu
+from vllm_spec_tools.vllm_json import check_native
 
 # With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
 _PARAMETERS = 100_000_000
@@ -102,7 +103,7 @@ def demo(
         if config is None:
             config = folder / "plugin.yaml"
             config.write_text(example("draft_model" if source is None else "suffix"), encoding="utf-8")
-        load_config(config)
+        check_native(load_config(config), str(config))
         if source is None:
             source = str(folder / "target-100M")
             widen(model_path("target"), Path(source), _PARAMETERS)
@@ -134,7 +135,7 @@ def demo(
 
 
 def _has_chat_template(folder: Path) -> bool:
-    """Whether a model's folder has one; of hub names it is not known."""
+    """Returns whether a model's folder has one; of hub names it is not known."""
     config = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
         config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))

@@ -26,7 +26,9 @@ Arms = Annotated[
         "off:plugin.yaml (drafting off in every request).",
     ),
 ]
-Target = Annotated[str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")]
+TargetModel = Annotated[
+    str | None, typer.Option(help="Folder or hub name of the served model. [default: the bundled one]")
+]
 Draft = Annotated[
     str | None,
     typer.Option(

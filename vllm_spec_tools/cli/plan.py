@@ -38,7 +38,7 @@ def plan(
         typer.Option(
             metavar="JSON",
             show_default=False,
-            help="A drafter of vLLM's own to consider, as its --speculative-config has it, without "
+            help="One of vLLM's own drafters to consider, as its --speculative-config has it, without "
             """num_speculative_tokens: {"method": "eagle3", "model": "HEAD"}. Repeatable.""",
         ),
     ] = None,
@@ -52,10 +52,9 @@ def plan(
         int, typer.Option(min=8, help="Maximum output tokens per request; a prompt's own max_tokens applies if lower.")
     ] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="Temperature of prompts that give none.")] = 0.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement; they alternate.")] = 2,
-    verify: Annotated[
-        bool, typer.Option(help="Finally run the best proposer against no speculation, in a closed loop.")
-    ] = True,
+    rounds: Annotated[
+        int, typer.Option(min=3, help="Rounds of the final comparison, which alternates; more find smaller gains.")
+    ] = 5,
     noise_budget: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
@@ -76,7 +75,7 @@ def plan(
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
     proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
-    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and drafters of vLLM's own if given.
+    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and vLLM's own drafters if given.
     At most two engines run at once. Keep the machine otherwise idle.
 
     vLLM's own engine options follow after `--`: `vllm-spec plan --model M --prompts FILE -- --dtype bfloat16
@@ -119,7 +118,7 @@ def plan(
     for warning in check_models(served, small, heads, head):
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     sizes = MeasurementSizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
-    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, natives, options)
+    wanted = planning.Wanted(served, small, heads, tokens, sizes, enforce_eager, head, natives, options)
     traffic = requests_of(given, served, temperature, output_tokens, may_end=False)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
     roles |= {native_name(config): config.get("model") for config in natives}

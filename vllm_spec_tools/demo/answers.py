@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """Joins the text of all pieces."""
         return "".join(piece.text for piece in self.pieces)
 
     @property

@@ -1,4 +1,4 @@
-"""What the demo found: one sentence, a table per prompt and a picture."""
+"""Reports the result of the demo: one sentence, a table per prompt and a picture."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def _speed(pairs: Sequence[Pair]) -> str:
     assert speedup is not None
     left_out = f"; {busy} disturbed by other processes left out" if busy else ""
     return (
-        f"With speculation {speedup.median:.2f} times as fast (middle half of {len(quiet)} pairs: {speedup.low:.2f} to "
+        f"With speculation {speedup.median:.2f} times as fast ({len(quiet)} pairs: {speedup.low:.2f} to "
         f"{speedup.high:.2f}{left_out})"
     )
 
@@ -91,7 +91,7 @@ def _table(pairs: Sequence[Pair], prompts: Sequence[str]) -> Table:
             ]
         )
     header = ("prompt", "tokens", "without, tokens/s", "with, tokens/s", "speedup", "identical")
-    return Table("Medians, ± half the interquartile range, disturbed pairs included", header, rows)
+    return Table("Medians and ranges, disturbed pairs included", header, rows)
 
 
 def _progress(pairs: Sequence[Pair]) -> Chart:

@@ -58,7 +58,7 @@ class StreamOptions(BaseModel):
 
 
 class ApiRequest(BaseModel):
-    """What both APIs have. Other parameters are accepted and do nothing, `ignore_eos` and `temperature` among them."""
+    """Parameters of both APIs. Others are accepted and do nothing, `ignore_eos` and `temperature` among them."""
 
     model: str
     stream: bool | None = False
@@ -149,7 +149,7 @@ class ChatRequest(ApiRequest):
 
 
 class Wire:
-    """How an API words a response. Prompts and tokens are ids where the client requested them, else None."""
+    """Words responses of an API. Prompts and tokens are ids where the client requested them, else None."""
 
     def __init__(self, number: int, model: str, *, is_chat: bool) -> None:
         self._is_chat = is_chat
@@ -162,7 +162,7 @@ class Wire:
         return self._head | {"object": kind, "choices": list(choices)}
 
     def opening(self, prompt: Tokens | None) -> Json | None:
-        """What comes before the first tokens; None for nothing."""
+        """Builds the body before the first tokens; None for nothing."""
         if not self._is_chat:
             return None
         delta = {"role": "assistant", "content": ""}

@@ -82,7 +82,7 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Respons
 
 
 def planned_failure(error_rate: float, number: int) -> Failure | None:
-    """How the request of this number fails, if it does.
+    """Chooses the failure of the request of this number, if it has one.
 
     Failures are spread evenly, so every run of requests has its share of them: at 0.25 every fourth fails, and the
     kinds take turns.

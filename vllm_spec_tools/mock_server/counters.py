@@ -21,7 +21,7 @@ _REASONS = ("stop", "length", "abort", "error")
 
 
 class RequestCounters:
-    """What one response adds to the counters of its server. Created when the request arrives, closed by `end`."""
+    """Adds one response to the counters of its server. Created when the request arrives, closed by `end`."""
 
     def __init__(self, server: "MockCounters", num_prompt_tokens: int, arrived: float) -> None:
         self._server, self._num_prompt, self._arrived = server, num_prompt_tokens, arrived

@@ -1,4 +1,4 @@
-"""How the mock server behaves: the options of `vllm-spec mock-server`."""
+"""Defines the options of `vllm-spec mock-server`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +11,7 @@ MAX_MODEL_LEN = 32768
 
 @dataclass(frozen=True)
 class MockOptions:
-    """What is served, how fast and how reliably; `plan.py` has the rules of chunks and failures."""
+    """Model, speed and failures of the mock server; `chunk_plan.py` has the rules of chunks and failures."""
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000

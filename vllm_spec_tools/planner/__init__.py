@@ -1,1 +1,1 @@
-"""Whether speculation pays for a model and its traffic, and which: measured, predicted, verified, recommended."""
+"""Measures, predicts and compares speculation for a model and its traffic, and recommends it or not."""

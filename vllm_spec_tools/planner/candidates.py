@@ -1,4 +1,4 @@
-"""What could be switched on, and the engines in which it is measured. Pure."""
+"""Lists the proposers that could be switched on, and the engines in which they are measured. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def choices(self) -> range:
-        """The numbers of draft tokens to choose from."""
+        """Returns the numbers of draft tokens to choose from."""
         return range(self.lengths[-1] if self.is_tree else 1, self.lengths[-1] + 1)
 
 
@@ -64,7 +64,7 @@ class Engine:
 
 
 def native_name(config: Mapping[str, Any]) -> str:
-    """What a candidate of one of vLLM's own drafters is called, by its speculative config."""
+    """Names the candidate of one of vLLM's own drafters, by its speculative config."""
     return f"{NATIVE} {config['method']}"
 
 
@@ -77,7 +77,7 @@ def chain_engines(
     natives: Sequence[Mapping[str, Any]] = (),
     has_predictions: bool = False,
 ) -> tuple[Engine, ...]:
-    """The engines of all candidates that draft chains.
+    """Returns the engines of all candidates that draft chains.
 
     Predicted outputs, suffixes and a draft model are members of one cascade, whose requests select one of them
     or all: fewer engines to start.
@@ -100,24 +100,24 @@ def chain_engines(
 
 
 def tree_engine(heads: Heads, size: int) -> Engine:
-    """The engine of Medusa's best tree of `size` tokens."""
+    """Returns the engine of Medusa's best tree of `size` tokens."""
     proposer = _section(MEDUSA, heads.model) | {"tree": "auto"}
     return Engine(TREE, proposer, size, (Candidate(TREE, proposer, (size,), is_tree=True),))
 
 
 def lengths(most: int) -> tuple[int, ...]:
-    """The draft lengths that are measured: powers of 2, and the longest."""
+    """Returns the draft lengths that are measured: powers of 2, and the longest."""
     return tuple(sorted({most} | {2**power for power in range(most.bit_length()) if 2**power <= most}))
 
 
 def _engine(proposer: dict[str, Any], tokens: int, name: str = "") -> Engine:
-    """The engine of one proposer, called after its method if it has no other name."""
+    """Returns the engine of one proposer, called after its method if it has no other name."""
     name = name or proposer["method"]
     return Engine(name, proposer, tokens, (Candidate(name, proposer, lengths(tokens)),))
 
 
 def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:
-    """The engine of several proposers: each is a candidate, and their cascade."""
+    """Returns the engine of several proposers: each is a candidate, and their cascade."""
     methods, cascade = [member["method"] for member in members], {"method": CASCADE, "proposers": list(members)}
     alone = (
         Candidate(method, member, lengths(tokens), method) for method, member in zip(methods, members, strict=True)
@@ -127,7 +127,7 @@ def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:
 
 
 def _section(method: str, *models: str) -> dict[str, Any]:
-    """The section of a method with its models."""
+    """Returns the section of a method with its models."""
     [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
     return {"method": method, **dict(zip(kind.model_keys, models, strict=True)), **kind.planned_keys}
 
@@ -137,7 +137,7 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Setting:
-    """How a job's requests are drafted for.
+    """Proposer and draft length of a job's requests.
 
     Attributes:
         candidate: the proposer's name; `NONE` is the engine without speculation.
@@ -168,7 +168,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class MeasuredCandidate:
-    """What was measured of an engine, in turns with the one without speculation.
+    """Measurements of an engine, in turns with the one without speculation.
 
     Attributes:
         first_tokens: seconds from asking to the first token of each request that joined others in a closed loop, by
@@ -180,7 +180,7 @@ class MeasuredCandidate:
     first_tokens: Mapping[tuple[Setting, int], Sequence[float]] = field(default_factory=dict)
 
     def of(self, candidate: str, concurrency: int | None = None, tokens: int | None = None) -> list[Sample]:
-        """The samples of a candidate or of `NONE`, at one concurrency and draft length or at all."""
+        """Returns the samples of a candidate or of `NONE`, at one concurrency and draft length or at all."""
         return [
             sample
             for sample in self.samples
@@ -190,12 +190,12 @@ class MeasuredCandidate:
         ]
 
     def first_token_seconds(self, setting: Setting, concurrency: int) -> Sequence[float]:
-        """What steps with a prompt in them took; of one request alone in its jobs, of several in a closed loop."""
+        """Seconds of steps with a prompt in them; of one request alone in its jobs, of several in a closed loop."""
         if concurrency == 1:
             steps = (step for sample in self.of(setting.candidate, 1, setting.tokens) for step in sample.answer.steps)
             return [step.seconds for step in steps if step.in_prompt]
         return self.first_tokens.get((setting, concurrency), ())
 
     def at(self, concurrency: int) -> list[Sample]:
-        """The samples of all that drafts at one concurrency."""
+        """Returns the samples of all that drafts at one concurrency."""
         return [s for s in self.samples if s.setting.candidate != NONE and s.concurrency == concurrency]

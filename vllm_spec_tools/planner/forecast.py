@@ -1,4 +1,4 @@
-"""From what was measured to what is expected of every candidate. Pure."""
+"""Forecasts every candidate's speed from measurements. Pure."""
 
 import math
 import statistics
@@ -27,7 +27,7 @@ class SpeedupLimits:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of a candidate.
+    """Expected speed of a candidate.
 
     Attributes:
         all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
@@ -40,12 +40,12 @@ class Forecast:
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
-        """The fastest by concurrency, with the least tokens of equals."""
+        """Returns the fastest by concurrency, with the least tokens of equals."""
         return {level: fastest(found) for level, found in self.all.items()}
 
     @cached_property
     def drafting(self) -> dict[int, Prediction]:
-        """The fastest with drafts by concurrency, whether they pay or not."""
+        """Returns the fastest with drafts by concurrency, whether they pay or not."""
         return {level: fastest(found[1:]) for level, found in self.all.items()}
 
     @property
@@ -55,17 +55,17 @@ class Forecast:
 
     @property
     def nearest(self) -> float:
-        """The same with drafts at every level, whether they pay or not."""
+        """Returns the same with drafts at every level, whether they pay or not."""
         return statistics.geometric_mean(prediction.speedup for prediction in self.drafting.values())
 
     @property
     def tokens(self) -> int:
-        """The most that pays at any level; 0 if nothing does."""
+        """Returns the most that pays at any level; 0 if nothing does."""
         return max(prediction.tokens for prediction in self.best.values())
 
 
 def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
-    """What is expected of each candidate of an engine.
+    """Forecasts each candidate of an engine.
 
     Raises:
         UserError: there are no steps of whole batches.
@@ -96,7 +96,9 @@ def plain_step(samples: Iterable[Sample], level: int) -> float:
 
 
 def pooled_curve(measured: MeasuredCandidate, level: int) -> StepCurve:
-    """The target's step by tokens in an engine, over all its candidates; without drafts as the engine without them.
+    """Returns the target's step by tokens in an engine, over all its candidates.
+
+    Without drafts it is that of the engine without speculation.
 
     Raises:
         UserError: there are no steps of whole batches.
@@ -119,14 +121,14 @@ def steps_of(samples: Iterable[Sample]) -> list[EngineStep]:
 def acceptance_of(
     measured: MeasuredCandidate, candidate: Candidate, tokens: int, workload: str | None = None
 ) -> Acceptance:
-    """How drafts of that length fared, in one workload or in all, at all levels together."""
+    """Counts the acceptance of drafts of that length, in one workload or in all, at all levels together."""
     samples = measured.of(candidate.name, tokens=tokens)
     answers = [sample.answer for sample in samples if workload in (None, sample.workload)]
     return Acceptance.of(answers, tokens)
 
 
 def drafting_by_length(measured: MeasuredCandidate, candidate: Candidate, level: int) -> DraftingCost:
-    """What drafting takes in a step of a whole batch."""
+    """Measures the cost of drafting in a step of a whole batch."""
     taken: dict[int, float] = {}
     for tokens in candidate.lengths:
         seconds = drafting_seconds(steps_of(measured.of(candidate.name, level, tokens)), level)
@@ -158,7 +160,7 @@ def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> f
     """Median seconds of a step with a prompt."""
     found = measured.first_token_seconds(setting, level)
     if not found:
-        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens")
     return statistics.median(found)
 
 
@@ -215,7 +217,7 @@ class Chained:
 def tree_size(
     heads: HeadsConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
 ) -> int:
-    """The size whose best tree promises most.
+    """Returns the size whose best tree promises most.
 
     Raises:
         NoTreeError: the heads do not say how accurate they are, or a chain is as good as any tree.
@@ -239,7 +241,7 @@ def tree_size(
 
 
 def best_tree_size(chained: Sequence[Chained], curves: Mapping[int, StepCurve], most: int) -> int:
-    """The number of tokens whose best tree promises most tokens per second, all levels counting alike.
+    """Returns the number of tokens whose best tree promises most tokens per second, all levels counting alike.
 
     Args:
         chained: per workload; at least one.

@@ -11,7 +11,7 @@ from operator import mul
 
 @dataclass(frozen=True)
 class StepCosts:
-    """What a step takes, all in the same unit: seconds, or target steps with one token.
+    """Costs of a step, all in the same unit: seconds, or target steps with one token.
 
     Attributes:
         verify: T(1) to T(K + 1), the target's step with 1 to K + 1 tokens per request, for the longest K of interest.
@@ -24,7 +24,7 @@ class StepCosts:
 
     @property
     def longest(self) -> int:
-        """The longest draft whose verification is known."""
+        """Returns the longest draft whose verification is known."""
         return len(self.verify) - 1
 
     def step(self, length: int) -> float:
@@ -33,7 +33,7 @@ class StepCosts:
 
 
 def conditional_rates(reached: Sequence[float]) -> list[float]:
-    """From how often each position of a draft is accepted to how often it is if the one before it was.
+    """Converts the acceptance of each draft position to its acceptance given that the one before was accepted.
 
     Args:
         reached: [K], accepted over verified tokens of each position, all drafts being equally long; not rising.
@@ -56,7 +56,7 @@ def speedup(rates: Sequence[float], costs: StepCosts) -> float:
 
 
 def best_draft_length(rates: Sequence[float], costs: StepCosts) -> int:
-    """The fastest K from 0 to the number of rates, the least of equals.
+    """Returns the fastest K from 0 to the number of rates, the least of equals.
 
     A measured T may have steps in it, so a longer draft can pay where a shorter one does not: all are tried.
     """

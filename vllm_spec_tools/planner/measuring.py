@@ -12,7 +12,7 @@ from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
-from vllm_spec_tools.report.measurements import PERCENTILES, Spread, ratio
+from vllm_spec_tools.report.measurements import PERCENTILES, Ratio, ratio
 
 _WARM_UP_TOKENS = 16
 # Requests per round that join others.
@@ -21,10 +21,10 @@ _JOINING = 8
 
 @dataclass(frozen=True)
 class MeasurementSizes:
-    """How much is measured.
+    """Sizes of a measurement.
 
     Attributes:
-        rounds: how often everything is done; each round has other prompts, where there are enough.
+        rounds: number of repetitions; each round has other prompts, where there are enough.
     """
 
     levels: tuple[int, ...]
@@ -34,19 +34,19 @@ class MeasurementSizes:
 
 
 def settings(engine: Engine) -> list[Setting]:
-    """What takes turns: no speculation, and every candidate with every draft length."""
+    """Lists the settings that take turns: no speculation, and every candidate with every draft length."""
     drafting = [Setting(candidate.name, tokens) for candidate in engine.candidates for tokens in candidate.lengths]
     return [Setting(NONE, 0), *drafting]
 
 
 def joining(engine: Engine) -> list[Setting]:
-    """Of these, what requests join others with: every candidate with its longest draft."""
+    """Lists the settings in which requests join others: every candidate with its longest draft."""
     longest = [Setting(candidate.name, candidate.lengths[-1]) for candidate in engine.candidates]
     return [Setting(NONE, 0), *longest]
 
 
 def num_runs(engine: Engine, num_workloads: int, sizes: MeasurementSizes) -> int:
-    """How often `measure` runs a job."""
+    """Counts the jobs that `measure` runs."""
     num_cells = len(sizes.levels) * num_workloads
     in_batches = rounds.num_runs(len(settings(engine)), num_cells, sizes.rounds, one_at_a_time=sizes.one_at_a_time)
     return in_batches + len(joining(engine)) * len(_several(sizes)) * sizes.rounds
@@ -70,7 +70,7 @@ def measure(
     named = {str(setting): setting for setting in settings(engine)}
 
     def drafted(setting: Setting, job: LoadJob) -> tuple[EngineProcess, LoadJob]:
-        """The engine that does a setting's job, and the job."""
+        """Returns the engine that does a setting's job, and the job."""
         if setting.candidate == NONE:
             return arm_of(NONE), job
         return arm_of(engine.name), replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
@@ -101,7 +101,7 @@ def measure(
 
 
 def _several(sizes: MeasurementSizes) -> list[int]:
-    """The levels at which requests join others."""
+    """Returns the levels at which requests join others."""
     return [level for level in sizes.levels if level > 1]
 
 
@@ -125,15 +125,15 @@ class Verified:
     draft_length: float
 
     @property
-    def speedup(self) -> Spread:
-        """Recommended over none, round by round."""
+    def speedup(self) -> Ratio:
+        """Returns recommended over none, round by round."""
         found = ratio(self.tokens_per_second[RECOMMENDED], self.tokens_per_second[NONE])
         assert found is not None, "both arms did every round"
         return found
 
 
 def num_verification_runs(sizes: MeasurementSizes) -> int:
-    """How often `verify` runs a job."""
+    """Counts the jobs that `verify` runs."""
     return rounds.num_runs(2, len(sizes.levels), sizes.rounds, one_at_a_time=sizes.one_at_a_time)
 
 
@@ -166,7 +166,7 @@ def verify(
 
 
 def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
-    """What the rounds of both arms come to."""
+    """Summarises the rounds of both arms."""
     found = {
         name: figures(LoadAnswer(0.0, [phase for answer in rounds for phase in answer.phases]))
         for name, rounds in answers.items()

@@ -1,4 +1,4 @@
-"""Whether the models that are given go together, found out before an engine starts."""
+"""Checks that the given models go together, before an engine starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _EXAMPLE = '{"method": "eagle3", "model": "HEAD"}'
 
 
 def read_heads(model: str) -> Heads:
-    """What a folder of Medusa heads says of them.
+    """Reads the config of a folder of Medusa heads.
 
     Raises:
         ConfigError: it has none.
@@ -43,7 +43,7 @@ def read_heads(model: str) -> Heads:
 
 
 def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The speculative configs of vLLM's own drafters, with folders absolute.
+    """Returns the speculative configs of vLLM's own drafters, with folders absolute.
 
     Raises:
         UserError: one is no JSON object with a method, or has a key that the plugin's draft length stands for.
@@ -87,7 +87,7 @@ _WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix")
 
 @dataclass(frozen=True)
 class Memory:
-    """What something takes.
+    """Memory of a model.
 
     Attributes:
         weights: bytes; None is not known.
@@ -106,7 +106,7 @@ def memory_of(
     eagle3: str | None = None,
     natives: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Memory]:
-    """What the target takes, and each candidate beside it, by name.
+    """Computes the memory of the target, and of each candidate beside it, by name.
 
     Args:
         natives: vLLM's own drafters, as in `chain_engines`. What one without weights of its own takes is not known.

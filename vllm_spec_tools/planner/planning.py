@@ -1,4 +1,4 @@
-"""The plan from beginning to end: engines start, are measured, and end; never more than two at once."""
+"""Makes a plan from beginning to end: starts, measures and ends engines, at most two at once."""
 
 import contextlib
 import functools
@@ -25,15 +25,16 @@ from vllm_spec_tools.planner.results import Results, plugin_yaml
 from vllm_spec_tools.planner.traffic import workloads_of
 from vllm_spec_tools.progress import shown_runs
 
-# Of the verification.
-_ROUNDS = 3
+# Of the measurements that predict; the final comparison decides, and has its own.
+_MEASURING_ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be planned.
+    """Models and options to plan for.
 
     Attributes:
+        sizes: levels, seed, and the rounds of the final comparison.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
     """
 
@@ -42,7 +43,6 @@ class Wanted:
     heads: Heads | None
     tokens: int
     sizes: MeasurementSizes
-    is_verified: bool = True
     enforce_eager: bool = False
     eagle3: str | None = None
     natives: tuple[Mapping[str, Any], ...] = ()
@@ -66,9 +66,8 @@ def make_plan(
         UserError: two engines do not fit into memory, one did not start, or ended.
         UserError: the jobs were too short.
     """
-    workloads, sizes = workloads_of(prompts), wanted.sizes
+    workloads, sizes = workloads_of(prompts), replace(wanted.sizes, rounds=_MEASURING_ROUNDS)
     machine = NoiseGate(noise_budget / 2)
-    verifying_sizes = replace(sizes, rounds=_ROUNDS)
     has_predictions = any(prompt.prediction for prompt in prompts)
     engines = chain_engines(
         wanted.draft,
@@ -83,7 +82,7 @@ def make_plan(
         plans = {NONE: ArmPlan(None), engine.name: ArmPlan(None, engine.sections)}
         share = memory_share(plans, wanted.model, wanted.options, one_at_a_time=sizes.one_at_a_time, fewer="")
     total = sum(measuring.num_runs(engine, len(workloads), sizes) for engine in likely)
-    total += measuring.num_verification_runs(verifying_sizes) if wanted.is_verified else 0
+    total += measuring.num_verification_runs(wanted.sizes)
     remarks: list[str] = []
 
     # A prompt that comes twice is a second one.
@@ -130,10 +129,10 @@ def make_plan(
         found = [one for part in measured for one in forecasts(part, workloads, sizes.levels)]
         choice = choose(found)
         verified: dict[int, Verified] = {}
-        if wanted.is_verified and choice.tokens:
+        if choice.tokens:
             arm_of = beside_none(RECOMMENDED, plugin_yaml(choice, None, provenance))
             gate = NoiseGate(noise_budget / 2)
-            verified = measuring.verify(arm_of, prompts, verifying_sizes, gate, runs.on_run)
+            verified = measuring.verify(arm_of, prompts, wanted.sizes, gate, runs.on_run)
         facts = running.facts
     return Results(
         workloads,

@@ -1,4 +1,4 @@
-"""The speedup of a candidate, from what its steps cost and how its drafts fare: theorem 3.8, generalised. Pure."""
+"""Predicts a candidate's speedup from the cost of its steps and its acceptance: theorem 3.8, generalised. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a candidate's steps cost at one concurrency, and those without speculation, in seconds.
+    """Costs of a candidate's steps at one concurrency, and of those without speculation, in seconds.
 
     Attributes:
         concurrency: requests at once, B.
@@ -89,7 +89,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Load:
-    """A workload and how a candidate's drafts fare in it.
+    """A workload and a candidate's acceptance in it.
 
     Attributes:
         by_length: acceptance by draft length, at least one.
@@ -105,13 +105,13 @@ class Load:
 
     @property
     def perfect(self) -> Self:
-        """The same with all draft tokens accepted."""
+        """Returns the same with all draft tokens accepted."""
         return replace(self, by_length={tokens: found.perfect for tokens, found in self.by_length.items()})
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is expected of a candidate with one draft length at one concurrency.
+    """Expected speed of a candidate with one draft length at one concurrency.
 
     Attributes:
         tokens: the draft length; 0 is none.
@@ -133,7 +133,7 @@ class Prediction:
 
 
 def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
-    """What a draft length is expected to do.
+    """Predicts the speed with a draft length.
 
     Streams are a mixture of the workloads. A request is the step with its prompt, which brings its first token, and the
     steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
@@ -172,12 +172,12 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
 
 
 def fastest(predictions: Iterable[Prediction]) -> Prediction:
-    """The highest speedup, the first of equals."""
+    """Returns the highest speedup, the first of equals."""
     return max(predictions, key=lambda prediction: prediction.speedup)
 
 
 def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
-    """From asking for a request to its end."""
+    """Seconds from sending a request to its end."""
     return (1 + steps) * step + costs.concurrency * prompt
 
 
@@ -188,16 +188,16 @@ def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> tuple[float, li
         Mean steps of a request after its prompt; accepted tokens per request-step, [positions]; and the share of
         request-steps with a draft.
     """
-    fares = [load.acceptance(tokens) for load in loads]
-    depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
+    accepted_by_load = [load.acceptance(tokens) for load in loads]
+    depth = max(len(found.accepted) for found in accepted_by_load) if is_tree else tokens
     steps = [
-        load.share * (load.num_tokens - 1) / (1 + sum(fare.reached[:depth]))
-        for load, fare in zip(loads, fares, strict=True)
+        load.share * (load.num_tokens - 1) / (1 + sum(found.reached[:depth]))
+        for load, found in zip(loads, accepted_by_load, strict=True)
     ]
     weights = [part / sum(steps) for part in steps]
-    pairs = list(zip(weights, fares, strict=True))
-    reached = [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)]
-    return sum(steps), reached, sum(weight * fare.draft_share for weight, fare in pairs)
+    pairs = list(zip(weights, accepted_by_load, strict=True))
+    reached = [sum(weight * found.reached[i] for weight, found in pairs) for i in range(depth)]
+    return sum(steps), reached, sum(weight * found.draft_share for weight, found in pairs)
 
 
 def _verifying(costs: Costs, length: int, draft_share: float) -> float:

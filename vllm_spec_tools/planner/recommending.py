@@ -1,15 +1,15 @@
-"""From forecasts, and what was measured of the best, to an answer: switch it on, or leave it off, and why. Pure."""
+"""Recommends switching speculation on or leaving it off, and why, from the final comparison with it. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vllm_spec_tools.planner.candidates import PREDICTION, SUFFIX
+from vllm_spec_tools.planner.candidates import NONE, PREDICTION, SUFFIX
 from vllm_spec_tools.planner.forecast import Forecast
-from vllm_spec_tools.planner.measuring import Verified
-from vllm_spec_tools.report import plural
+from vllm_spec_tools.planner.measuring import RECOMMENDED, Verified
+from vllm_spec_tools.report import Ratio, plural
 
-# Less than that over no speculation is not worth another thing to look after, nor told from nothing by a short run.
+# A smaller gain is not worth another thing to look after.
 LEAST_GAIN = 0.03
 
 
@@ -23,45 +23,41 @@ class Recommendation:
 
 
 def choose(forecasts: Sequence[Forecast]) -> Forecast:
-    """The candidate with the highest score; where none pays, the one that came nearest to it."""
+    """Returns the candidate with the highest score; where none gains, the one that came nearest to it."""
     return max(forecasts, key=lambda forecast: (forecast.score, forecast.nearest))
 
 
 def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Recommendation:
-    """The answer for the best candidate.
+    """Answers for the best candidate, by what was measured of it.
 
-    What was measured counts more than what was predicted: the answer is on where the mean gain over the levels, each
-    counting alike, is at least 3 %, and more than rounds differ by; and none is slower by as much.
+    The answer is on where the gain, the geometric mean over the levels, differs from none by `bench`'s test (`Ratio`)
+    and is at least 3%, and no level is slower by as much. Forecasts only choose the candidate.
 
     Args:
-        verified: what was measured of it, by concurrency; empty if nothing was.
+        verified: its final comparison with no speculation, by concurrency; empty if nothing is expected to gain.
     """
-    predicted = {level: prediction.speedup for level, prediction in choice.best.items()}
-    what = f"{choice.candidate.name}, up to {plural(choice.tokens, 'token')}"
-    whys = tuple(filter(None, (why_not(choice, level) for level in choice.best)))
     if not verified:
-        if choice.score < 1 + LEAST_GAIN:
-            if not choice.tokens:
-                return Recommendation(False, "Leave it off: no proposer is expected to gain anything.", whys)
-            gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {_by_level(predicted)}"
-            return Recommendation(False, f"Leave it off: the best, {what}, {gain}.", whys)
-        return Recommendation(True, f"Switch it on: {what}: {_by_level(predicted)} (predicted, not measured).", whys)
-    measured = {level: found.speedup.median for level, found in verified.items()}
+        whys = tuple(filter(None, (why_not(choice, level) for level in choice.best)))
+        return Recommendation(False, "Leave it off: no proposer is expected to gain anything.", whys)
+    ratios = {level: found.speedup for level, found in verified.items()}
+    measured = {level: found.median for level, found in ratios.items()}
+    # What was measured refutes a forecast that says otherwise.
+    whys = tuple(filter(None, (why_not(choice, level) for level, gain in measured.items() if gain < 1 + LEAST_GAIN)))
+    what = f"{choice.candidate.name}, up to {plural(choice.tokens, 'token')}"
     idle = [level for level, found in verified.items() if not found.draft_length]
     drafted = f"; nothing was drafted at {_streams(idle)}" if idle else ""
-    figures = f"{_by_level(measured)} (measured; predicted {_times(predicted)}{drafted})"
-    slower = [
-        level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN and verified[level].speedup.high < 1
-    ]
-    if statistics.geometric_mean(measured.values()) < 1 + LEAST_GAIN:
-        reasons = (*whys, _misled(choice, measured))
-        return Recommendation(
-            False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons
-        )
-    if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
-        lows = _by_level({level: found.speedup.low for level, found in verified.items()})
-        text = f"Leave it off: the best, {what}, has a gain within run-to-run noise: {figures}."
-        return Recommendation(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
+    predicted = _times({level: prediction.speedup for level, prediction in choice.best.items()})
+    figures = f"{_by_level(measured)} (measured; predicted {predicted}{drafted})"
+    gain = mean_ratio(verified)
+    if gain.median < 1 + LEAST_GAIN:
+        text = f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}."
+        return Recommendation(False, text, (*whys, _misled(choice, measured)))
+    if not gain.differs:
+        text = f"Leave it off: the best, {what}, has a gain within noise: {figures}."
+        interval = " to ".join(f"{limit:.2f}" for limit in gain.interval or ())
+        reason = f"The 95% interval of {plural(gain.rounds, 'round')} is {interval}; more --rounds may tell."
+        return Recommendation(False, text, (*whys, reason))
+    slower = [level for level, found in ratios.items() if found.median <= 1 - LEAST_GAIN and found.differs]
     if slower:
         text = f"Leave it off for this traffic: {what}, is slower at {_streams(slower)}: {figures}."
         pays = [level for level in measured if level not in slower]
@@ -71,8 +67,20 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Recommendatio
     return Recommendation(True, f"Switch it on: {what}: {figures}.", whys)
 
 
+def mean_ratio(verified: Mapping[int, Verified]) -> Ratio:
+    """Returns the speedup over all levels, each counting alike: the geometric mean, round by round."""
+    speeds = [found.tokens_per_second for found in verified.values()]
+    means = (
+        statistics.geometric_mean(own[RECOMMENDED][number] / own[NONE][number] for own in speeds)
+        for number in speeds[0][NONE]
+    )
+    found = Ratio.of(means)
+    assert found is not None, "both arms did every round"
+    return found
+
+
 def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
-    """Why the best candidate is ahead of the next one at the lowest concurrency; None without another one."""
+    """Returns why the best candidate is ahead of the next one at the lowest concurrency; None without another one."""
     level = min(choice.best)
     others = [forecast for forecast in forecasts if forecast is not choice]
     if not choice.tokens or not others:
@@ -90,7 +98,7 @@ def _gives(forecast: Forecast, level: int) -> str:
 
 
 def why_not(forecast: Forecast, level: int) -> str | None:
-    """Why a candidate gains little at a concurrency, by the first thing that is in its way; None where it does not."""
+    """Returns why a candidate gains little at a concurrency, the first obstacle; None where it gains."""
     found = forecast.drafting[level]
     if found.speedup >= 1 + LEAST_GAIN:
         return None
@@ -102,10 +110,10 @@ def why_not(forecast: Forecast, level: int) -> str | None:
         return f"{where}: too little is accepted; {gives}."
     takes = f"takes {verifying / plain:.2f} times as long as one without drafts"
     if found.tokens_per_step * plain < least * verifying:
-        return f"{where}: verification is too dear; {gives} and {takes}."
+        return f"{where}: verification is too expensive; {gives} and {takes}."
     if found.decode_speedup < least:
         drafting = f"drafting takes {1e3 * found.draft_seconds:.2f} ms beside {1e3 * verifying:.2f} ms"
-        return f"{where}: drafting is too dear; {gives}, {takes}, and {drafting}."
+        return f"{where}: drafting is too expensive; {gives}, {takes}, and {drafting}."
     return f"{where}: most of the time goes into prompts; its steps alone are {found.decode_speedup:.2f} times as fast."
 
 

@@ -180,11 +180,12 @@ def _verification(results: Results) -> Table:
         tpot = found.latencies[RECOMMENDED]["tpot"]["p50"]
         errors = [f"{best.speedup / found.speedup.median - 1:+.0%}"]
         errors.append("-" if tpot is None else f"{best.tpot / tpot - 1:+.0%}")
-        ratios = [show_spread(found.speedup), f"{best.speedup:.2f}"]
+        noise = "~" * (found.speedup.differs is False)
+        ratios = [noise + show_spread(found.speedup), f"{best.speedup:.2f}"]
         rows.append([str(level), *shown, *ratios, *errors, f"{found.draft_length:.1f}"])
     header = ["streams", "off, tok/s", "on, tok/s", "ratio", "predicted", "error", "TPOT error", "drafted"]
     note = (
-        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. errors: of "
+        "In a closed loop of the prompts, in turns; medians and ranges of rounds, ~: within noise. errors: of "
         "the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
     )
     return Table(f"Verification: {results.choice.candidate.name} against no speculation", header, rows, note)
@@ -206,7 +207,7 @@ _MORE = "longer ones may be better still (--tokens; Medusa has a head per token)
 
 
 def remarks(results: Results) -> Iterator[str]:
-    """What else is to be known besides the answer."""
+    """Lists remarks besides the answer."""
     yield from results.verdict.reasons
     if results.verdict.is_on and (reason := why(results.choice, results.forecasts)):
         yield reason
@@ -295,7 +296,7 @@ def _data(results: Results) -> dict[str, Any]:
 
 
 def _acceptance_data(results: Results) -> Iterator[dict[str, Any]]:
-    """Yields how drafts fare, per candidate, workload and draft length."""
+    """Yields the acceptance of drafts, per candidate, workload and draft length."""
     for part in results.measured:
         for candidate in part.engine.candidates:
             for workload in results.workloads:

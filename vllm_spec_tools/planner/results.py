@@ -18,7 +18,7 @@ from vllm_spec_tools.planner.traffic import Workload
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured, expected, verified and recommended.
+    """Measurements, forecasts, their check and the recommendation.
 
     Attributes:
         measured: per engine, chains first; at least one.
@@ -44,7 +44,7 @@ _WIDTH = 100
 
 
 def plugin_yaml(choice: Forecast, verdict: Recommendation | None, provenance: Mapping[str, Any]) -> str:
-    """A file for `vllm serve --speculative-config`, with comments that say where it comes from.
+    """Returns a file for `vllm serve --speculative-config`, with comments that say where it comes from.
 
     Args:
         choice: what it switches on; at least one draft token.
@@ -115,5 +115,5 @@ def _comment(text: str, indent: int = 0) -> str:
 
 
 def _shown(text: str) -> str:
-    """A path may have anything in it, but must not end a comment."""
+    """Escapes a path, which may have anything in it but must not end a comment."""
     return text if text.isprintable() else repr(text)

@@ -4,6 +4,7 @@ from vllm_spec_tools.report.chart import Chart, Line
 from vllm_spec_tools.report.measurements import (
     PERCENTILES,
     Measurements,
+    Ratio,
     Spread,
     percentiles,
     ratio,
@@ -19,6 +20,7 @@ __all__ = [
     "Files",
     "Line",
     "Measurements",
+    "Ratio",
     "Report",
     "Spread",
     "Table",

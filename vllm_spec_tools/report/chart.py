@@ -27,7 +27,7 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        points: y by x; quartiles are drawn as error bars, None is left out.
+        points: y by x; ranges are drawn as error bars, None is left out.
         role: the reference is dotted, the main line is thick, both black.
     """
 
@@ -48,7 +48,7 @@ class Panel(ABC):
 
     @property
     def coloured(self) -> list[str]:
-        """Those of them that have a style of their own."""
+        """Names that have a style of their own."""
         return self.names
 
     @property

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,37 +17,49 @@ _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 @dataclass(frozen=True)
 class Spread:
-    """A median and the quartiles around it.
-
-    Attributes:
-        error: half the 95% confidence interval of the mean (Student's); None for one value.
-    """
+    """Median and range of the values of several rounds."""
 
     median: float
     low: float
     high: float
-    error: float | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
         """Returns None of no values."""
         found = list(values)
+        return cls(statistics.median(found), min(found), max(found)) if found else None
+
+
+@dataclass(frozen=True)
+class Ratio(Spread):
+    """Ratios of two arms, paired by round: median, range and a test.
+
+    Attributes:
+        rounds: number of rounds that both arms did.
+        interval: 95% confidence interval of the geometric mean (Student's, of the logarithms); None of one round.
+    """
+
+    rounds: int
+    interval: tuple[float, float] | None
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Ratio | None":
+        """Returns None of no values; they are above 0."""
+        found = list(values)
         if not found:
             return None
-        if len(found) == 1:
-            return cls(found[0], found[0], found[0])
-        low, median, high = statistics.quantiles(found, n=4, method="inclusive")
-        student = _STUDENT[min(len(found) - 1, len(_STUDENT)) - 1]
-        return cls(median, low, high, student * statistics.stdev(found) / len(found) ** 0.5)
+        interval = None
+        if len(found) > 1:
+            logs = [math.log(value) for value in found]
+            mean, student = statistics.fmean(logs), _STUDENT[min(len(found) - 1, len(_STUDENT)) - 1]
+            half = student * statistics.stdev(logs) / len(found) ** 0.5
+            interval = math.exp(mean - half), math.exp(mean + half)
+        return cls(statistics.median(found), min(found), max(found), len(found), interval)
 
     @property
-    def half(self) -> float:
-        """Half the distance of the quartiles."""
-        return (self.high - self.low) / 2
-
-    def differs_from(self, value: float) -> bool | None:
-        """Whether it differs by more than the values' own noise (`error`); None for one value."""
-        return None if self.error is None else abs(self.median - value) > self.error
+    def differs(self) -> bool | None:
+        """Returns whether the arms differ by more than noise: the interval excludes 1; None of one round."""
+        return None if self.interval is None else not self.interval[0] <= 1 <= self.interval[1]
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float | None]:
@@ -67,20 +79,18 @@ def _three_digits(value: float) -> str:
     return f"{value:.{max(2 - math.floor(math.log10(value)), 0) if value > 0 else 0}f}"
 
 
-def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:
+def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
     """Divides round by round; None if no round has both."""
-    return Spread.of(ours[number] / theirs[number] for number in ours.keys() & theirs.keys())
+    return Ratio.of(ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys()))
 
 
 def show_spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
-    """Formats the median times `factor` and half the distance of the quartiles; a dash for None."""
+    """Formats the median and the range, each times `factor`; a dash for None."""
     if spread is None:
         return "-"
-    text = f"{factor * spread.median:.{digits}f}"
-    # One round has no spread.
-    if spread.low == spread.high or not spread.median:
-        return text
-    return f"{text} ±{spread.half / spread.median:.0%}"
+    median, low, high = (f"{factor * value:.{digits}f}" for value in (spread.median, spread.low, spread.high))
+    # One round has no range.
+    return median if spread.low == spread.high else f"{median} ({low}-{high})"
 
 
 class Measurement(NamedTuple):
@@ -131,7 +141,7 @@ class Measurements:
         spread = self.spread(arm, workload, level, metric)
         return None if spread is None else spread.median
 
-    def ratio(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
+    def ratio(self, arm: str, other: str, workload: str, level: float, metric: str) -> Ratio | None:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
 
@@ -142,7 +152,7 @@ class Measurements:
         return pd.DataFrame(list(self.rows()), columns=list(Measurement._fields))
 
     def summary(self) -> list[dict[str, object]]:
-        """Returns median, low and high quartile per arm, workload, level and metric, as JSON takes them."""
+        """Returns median and range per arm, workload, level and metric, as JSON takes them."""
         found = []
         for (arm, workload, level, metric), rounds in self._rounds.items():
             spread = Spread.of(rounds.values())

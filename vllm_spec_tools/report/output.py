@@ -21,8 +21,8 @@ from vllm_spec_tools.report.measurements import Measurements
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import Table, escape_markdown
 
-SCHEMA = 4
-"""Of the JSON: 4 has percentiles and, from `bench`, `cells`; 3 has `measurements` in long format."""
+SCHEMA = 5
+"""Version of the JSON: since 5 `low` and `high` are the range of rounds, before they were quartiles."""
 
 _WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (
@@ -35,7 +35,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool found.
+    """Findings of a tool.
 
     Attributes:
         notes: how it was measured and the limits, after the tables.
@@ -200,22 +200,27 @@ def _show(report: Report, console: Console) -> None:
     for text in report.conclusion:
         console.print(Text(text))
     for table in report.tables:
-        console.print()
-        shown = table.rich()
-        wide = Console(file=console.file, width=_WIDEST, emoji=False)
-        needed = wide.measure(shown).maximum
-        if not console.is_terminal:
-            # A file or a pipe has no width: figures are not cut there.
-            wide.print(shown, width=max(console.width, needed), crop=False)
-        else:
-            for column in shown.columns[: table.text_columns] if needed > console.width else ():
-                column.width = column.min_width
-            console.print(shown)
-        if table.note:
-            console.print(Text(table.note, style="dim"))
+        # A file or a pipe has no width: figures are not cut there.
+        for part in table.parts(console.width) if console.is_terminal else (table,):
+            console.print()
+            _show_table(part, console)
     for note in report.notes:
         console.print()
         console.print(Text(note))
+
+
+def _show_table(table: Table, console: Console) -> None:
+    shown = table.rich()
+    wide = Console(file=console.file, width=_WIDEST, emoji=False)
+    needed = wide.measure(shown).maximum
+    if console.is_terminal:
+        for column in shown.columns[: table.text_columns] if needed > console.width else ():
+            column.width = column.min_width
+        console.print(shown)
+    else:
+        wide.print(shown, width=max(console.width, needed), crop=False)
+    if table.note:
+        console.print(Text(table.note, style="dim"))
 
 
 def _where(report: Report) -> str:

@@ -1,7 +1,7 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -10,6 +10,8 @@ from rich.table import Table as RichTable
 
 # Of columns of figures in a terminal, and of words where there is no room.
 _HEADER_WIDTH, _LEAST_WORDS = 8, 12
+# Characters that rich puts between columns, and at the left edge.
+_GAP, _EDGE = 2, 1
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,32 @@ class Table:
     rows: Sequence[Sequence[str]]
     note: str = ""
     text_columns: int = 1
+
+    def parts(self, width: int) -> Iterator["Table"]:
+        """Yields tables below each other that share the columns of figures, so that each fits into a width if it can.
+
+        Args:
+            width: characters; columns of words are as narrow as `rich` makes them.
+        """
+        heads = [max(map(len, _narrow(header).split("\n"))) for header in self.header]
+        longest = [max((len(row[i]) for row in self.rows), default=0) for i in range(len(heads))]
+        words = self.text_columns
+        room = width - _EDGE - sum(self._least_width(i) + _GAP for i in range(words))
+        widths = [max(pair) + _GAP for pair in zip(heads, longest, strict=True)]
+        parts: list[list[int]] = [[]]
+        for i in range(words, len(widths)):
+            if parts[-1] and sum(widths[j] for j in (*parts[-1], i)) > room:
+                parts.append([])
+            parts[-1].append(i)
+        for number, part in enumerate(parts):
+            shown = [*range(words), *part]
+            yield Table(
+                self.title if number == 0 else f"{self.title} (continued)",
+                [self.header[i] for i in shown],
+                [[row[i] for i in shown] for row in self.rows],
+                self.note if part is parts[-1] else "",
+                words,
+            )
 
     def rich(self) -> RichTable:
         """Returns it for a terminal; markup in its texts is not interpreted."""
@@ -45,10 +73,14 @@ class Table:
         for row in self.rows:
             shown.add_row(*map(escape, row))
         for i in range(self.text_columns):
-            longest = max((len(row[i]) for row in self.rows), default=0)
-            shown.columns[i].min_width = min(longest, _LEAST_WORDS)
-            shown.columns[i].no_wrap = longest <= _LEAST_WORDS
+            shown.columns[i].min_width = self._least_width(i)
+            shown.columns[i].no_wrap = max((len(row[i]) for row in self.rows), default=0) <= _LEAST_WORDS
         return shown
+
+    def _least_width(self, column: int) -> int:
+        """Returns the width of a column of words where there is no room."""
+        longest = max((len(row[column]) for row in self.rows), default=0)
+        return max(min(longest, _LEAST_WORDS), *map(len, _narrow(self.header[column]).split("\n")), 1)
 
     def markdown(self) -> str:
         """Returns it as Markdown: title, table and note."""

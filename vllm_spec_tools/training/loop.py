@@ -47,7 +47,7 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 @dataclass
 class History:
-    """How training went: plain lists, so that they can be saved.
+    """Records of a training: plain lists, so that they can be saved.
 
     Attributes:
         loss: per step, each head's mean cross entropy in nats.
@@ -134,7 +134,7 @@ class Checkpoint:
         Raises:
             UserError: there is a run with other arguments, or finished heads.
         """
-        advice = "or begin anew with --restart"
+        advice = "or start again with --restart"
         if restart:
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self._arguments.is_file():
@@ -158,7 +158,7 @@ class Checkpoint:
         half.replace(self._arguments)
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last; None is nothing yet.
+        """Loads the latest saved state; None if nothing was saved.
 
         Raises:
             UserError: the file is broken.
@@ -169,7 +169,7 @@ class Checkpoint:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)
         except Exception as error:  # a broken zip, pickle or tensor
             raise UserError(
-                f"{self._state}: cannot be read: {type(error).__name__}; begin anew with --restart"
+                f"{self._state}: cannot be read: {type(error).__name__}; start again with --restart"
             ) from None
         return state
 
@@ -185,7 +185,7 @@ class Checkpoint:
 
 
 class Course(ABC, Generic[Heads]):
-    """What differs between kinds of heads."""
+    """Operations that differ between kinds of heads."""
 
     command: str
     weights: str
@@ -196,7 +196,7 @@ class Course(ABC, Generic[Heads]):
 
     @abstractmethod
     def teacher(self, heads: Heads) -> Callable[[RowBatch, float], torch.Tensor]:
-        """What `Training` learns a batch with."""
+        """Creates the function with which `Training` learns a batch."""
 
     @abstractmethod
     def rank(self, heads: Heads, rows: Sequence[TokenRow]) -> Ranks:

@@ -1,4 +1,4 @@
-"""How often heads are right, on text that they have not seen."""
+"""Measures how often heads are right, on text that they have not seen."""
 
 import heapq
 from collections import Counter
@@ -37,7 +37,7 @@ class Ranks:
 
 
 def rank_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """How many entries are above each row's token, at most NUM_RANKS.
+    """Counts the entries above each row's token, at most NUM_RANKS.
 
     Args:
         logits: [positions, vocab_size].

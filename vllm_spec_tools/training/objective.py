@@ -1,4 +1,4 @@
-"""What each head is to say at each position, and how far it is from saying it."""
+"""Objective of each head at each position, and the loss."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property

@@ -12,7 +12,7 @@ Dtype = Annotated[Literal["float16", "bfloat16", "float32"], typer.Option(help="
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What every training reads, and how much."""
+    """Inputs and sizes of every training."""
 
     model: Annotated[
         str, typer.Option(metavar="M", show_default=False, help="The target: a folder, a name on the hub, or smollm2.")
@@ -85,7 +85,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Options(RunOptions):
-    """What decides which Medusa heads come out."""
+    """Options that decide which Medusa heads come out."""
 
     heads: Annotated[
         int | None,
@@ -118,7 +118,7 @@ class Options(RunOptions):
 
 @dataclass(frozen=True)
 class Eagle3Options(RunOptions):
-    """What decides which EAGLE-3 head comes out."""
+    """Options that decide which EAGLE-3 head comes out."""
 
     draft_tokens: Annotated[
         int, typer.Option(min=1, max=16, help="Length of the chains that the head learns to draft.")

@@ -1,4 +1,4 @@
-"""What training came to, for people and for config.json."""
+"""Reports the results of training, for people and for config.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

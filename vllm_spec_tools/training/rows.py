@@ -21,7 +21,7 @@ from vllm_spec_tools.training.options import RunOptions
 
 @dataclass(frozen=True)
 class TokenRow:
-    """What the target reads at once.
+    """Tokens that the target reads at once.
 
     Attributes:
         tokens: ids, [length] int64.

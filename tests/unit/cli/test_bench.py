@@ -46,7 +46,7 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     (tmp_path / "docs").mkdir()
     options = "--workload mixed --workload switching --levels 2,1,2 --switching-levels 4"
     arms, files = (
-        "--arm stock:ngram --arm fixed:2",
+        "--rounds 3 --arm stock:ngram --arm fixed:2",
         "--json a.json --csv a.csv --markdown docs/a.md --png docs/a.png --html a.html",
     )
     result = run("bench", *f"{options} {arms} {files}".split())
@@ -65,12 +65,14 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
 
 
 def test_options_after_two_dashes_are_the_engines(swept: SimpleNamespace) -> None:
-    result = run("bench", "--workload", "equal", "--one-at-a-time", "--", "--dtype=bfloat16", "-tp", "2")
+    result = run(
+        "bench", "--rounds", "3", "--workload", "equal", "--one-at-a-time", "--", "--dtype=bfloat16", "-tp", "2"
+    )
     assert result.exit_code == 0, result.output
     assert swept.options == {"dtype": "bfloat16", "tensor_parallel_size": 2}
     assert swept.one_at_a_time
     assert swept.plan.cells[0] == ("equal", 1)
-    assert run("bench").exit_code == 0
+    assert run("bench", "--rounds", "3").exit_code == 0
     assert (swept.options, swept.one_at_a_time) == ({}, False)
 
 
@@ -97,7 +99,7 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
         ("--arm nothing.yaml", "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
         ("--arm wrong.yaml", "wrong.yaml: proposer.method:"),
         ("--proposer nothing.yaml", "nothing.yaml"),
-        ("--target ./nothing", "--target ./nothing: no such folder"),
+        ("--model ./nothing", "--model ./nothing: no such folder"),
         ("--draft ./nothing", "--draft ./nothing: no such folder"),
         ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),
         ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
@@ -108,7 +110,7 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
         ("--arm 'stock:{'", "--arm stock:{: is no JSON: "),
         ("-- --frob 1", "options after --: unrecognized arguments: --frob 1; allowed after --: engine options of vllm"),
         ("-- --dtype float12", "options after --: argument --dtype: invalid choice: 'float12'"),
-        ("-- --model x", "options after --: got --model; use --target"),
+        ("-- --model x", "options after --: got --model; use --model"),
         ("-- --speculative-config {}", "options after --: got --speculative-config; use --arm"),
         (
             "--enforce-eager -- --no-enforce-eager",

@@ -22,7 +22,7 @@ ARGUMENTS = ["certify", "--model", str(model_path("target")), "--config", str(CO
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Certification]:
-    """What was to be certified; the answer is exact."""
+    """Collects the certifications that were asked for; each is answered "exact"."""
     seen: list[Certification] = []
 
     def certify(plan: Certification, *args: Any) -> Any:

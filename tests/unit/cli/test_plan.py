@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.running import assert_mistake, run
-from tests.unit.tools.planner.cases import cheap, dear, plan
+from tests.unit.tools.planner.cases import cheap, expensive, plan
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.planner import planning
@@ -75,7 +75,7 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
     wanted = seen["wanted"]
     assert (wanted.sizes.levels, wanted.sizes.one_at_a_time) == ((1, 8), True)
     assert wanted.options == {"max_model_len": 1000}
-    assert (wanted.tokens, wanted.is_verified) == (6, True)
+    assert (wanted.tokens, wanted.sizes.rounds) == (6, 5)
     assert wanted.heads.config.num_heads == 4
     assert wanted.eagle3 == str(model_path("eagle3"))
     assert [(one.prompt, one.kind, one.temperature) for one in seen["prompts"]] == [("x = 1", "edit", 0.0)]
@@ -99,7 +99,7 @@ def test_off_writes_no_file_unless_asked(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_where_nothing_would_draft_there_is_no_file_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned(monkeypatch, verify=dear, ratios={})
+    planned(monkeypatch, verify=expensive, ratios={})
     result = run("plan", *MODEL, "--prompts", "p.jsonl", "--out", "plugin.yaml", "--out-anyway")
     assert "nothing that was considered would draft" in result.stdout
     assert not (tmp_path / "plugin.yaml").exists()

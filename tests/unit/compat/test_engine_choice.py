@@ -14,7 +14,7 @@ EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 
 
 def config(method=None, *, v2=False, is_async=False, unsupported=()):
-    """What is read of a `VllmConfig`."""
+    """Stands in for the parts of a `VllmConfig` that are read."""
     return SimpleNamespace(
         speculative_config=method and SimpleNamespace(method=method),
         use_v2_model_runner=v2,
@@ -65,7 +65,7 @@ def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
 
 @pytest.mark.skipif("cpu" not in installed_version(), reason="the CPU platform's reasons")
 def test_vllms_own_configuration_of_a_custom_proposer():
-    """What vLLM chooses by itself, not a stand-in: on a CPU."""
+    """Tests the choice of vLLM itself on a CPU, not of a stand-in."""
     custom = {"method": "custom_class", "model": "a.module.Proposer", "num_speculative_tokens": 1}
     found = engine_of(EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config())
     assert found.vllm == f"{installed_version()} (CPU build)"

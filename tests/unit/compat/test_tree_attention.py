@@ -1,4 +1,4 @@
-"""What branches share is written for each of them."""
+"""Tests that shared entries of branches are written for each of them."""
 
 from types import SimpleNamespace
 from typing import Any

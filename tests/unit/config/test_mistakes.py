@@ -96,7 +96,7 @@ proposer: {method: ngram}, verification: {lenience: 0.9, method: block}
 proposer: {method: medusa, model: org/heads, tree: [[0], [1, 0]]}
     proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out
 proposer: {method: medusa, model: org/heads, tree: [[0], [1], [0]]}
-    proposer.tree: path [0] is there twice; allowed: each path once
+    proposer.tree: path [0] occurs twice; allowed: each path once
 proposer: {method: medusa}
     proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
@@ -110,12 +110,20 @@ proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, propo
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
     proposer.proposers[1].method: got the text 'ngram' a second time; allowed: each method once
 proposer: {method: cascade, proposers: [{method: vllm, config: {method: mtp}}, {method: ngram}]}
-    proposer.proposers[0].method: got the text 'vllm'; allowed beside vllm: methods that draft from texts, then vllm
+    proposer.proposers[1].method: got the text 'ngram' after vllm; allowed: vllm as the last method
 proposer: {method: cascade, proposers: [{method: draft_model, model: x}, {method: vllm, config: {method: mtp}}]}
-    proposer.proposers[0].method: got the text 'draft_model'; allowed beside vllm: methods that draft from texts, then
-    vllm
+    proposer.proposers[0].method: got the text 'draft_model'; allowed before vllm: token-only methods, such as suffix
+proposer: {method: cascade, proposers: [method: ngram, {method: vllm, config: {model: x, draft_sample_method: drawn}}]}
+    proposer.proposers[1].config.draft_sample_method: got the text 'drawn', but the drafts of the methods before vllm
+    are certain; allowed: greedy
+proposer: {method: vllm, config: {method: mtp, rejection_sample_method: synthetic, synthetic_acceptance_length: 3}}
+    proposer.config.rejection_sample_method: got the text 'synthetic', which changes the distribution of outputs;
+    allowed: standard or block
+proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
+    proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
+    standard or block
 proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
-    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which takes certain drafts only; allowed:
+    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which accepts greedy drafts only; allowed:
     greedy
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
@@ -239,7 +247,7 @@ def test_under_an_unknown_method_only_what_is_certainly_wrong_is_listed(
         ),
         ({"method": "custom_class", "model": "a.B"}, "proposer.config.method: got the text 'custom_class'; allowed:"),
         ({}, "proposer.config: got neither method nor model"),
-        ("eagle3", "proposer.config: got the text 'eagle3'; allowed: a speculative config of vLLM's"),
+        ("eagle3", "proposer.config: got the text 'eagle3'; allowed: a speculative config for vLLM"),
     ],
 )
 def test_keys_of_vllms_that_the_plugin_sets_are_refused(config: object, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""What the documentation says of commands, tests and vLLM's source is so."""
+"""Tests that commands, tests and vLLM's source are as the documentation says."""
 
 import inspect
 import re

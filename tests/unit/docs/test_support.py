@@ -35,7 +35,7 @@ def test_no_cell_is_wrong_or_untested(version):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Where tiny models are kept."""
+    """Folder of the tiny models."""
     return tmp_path_factory.mktemp("models")
 
 

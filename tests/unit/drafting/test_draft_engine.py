@@ -1,4 +1,4 @@
-"""What the ranks compare before a draft model's passes."""
+"""Tests the values that ranks compare before a draft model's passes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 
 def plan_of(*chunks: tuple[int, int, int, int]) -> list[int]:
-    """Of chunks, each a row, its first and last position and its draft length."""
+    """Builds the compared plan of chunks, each a row, its first and last position and its draft length."""
     given = []
     for row, start, stop, length in chunks:
         view = RequestView(f"r{row}", np.zeros(stop, np.int32), length, np.zeros(length), row=row)

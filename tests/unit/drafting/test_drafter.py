@@ -1,4 +1,4 @@
-"""What is kept of a draft between proposing and verifying it."""
+"""Tests the data of a draft that is kept between proposing and verifying it."""
 
 from itertools import permutations
 from types import SimpleNamespace
@@ -116,7 +116,7 @@ class Ranks:
 
 @pytest.fixture
 def ranks(monkeypatch, drafter):
-    """Of the drafter."""
+    """Records the drafter's agreements of ranks."""
     ranks = Ranks()
     monkeypatch.setattr(module, "tensor_parallel_cpu_group", lambda: "group")
     monkeypatch.setattr(module, "RankAgreement", lambda group: vars(ranks).update(group=group) or ranks)
@@ -160,7 +160,7 @@ class InOrder(set):
 
 @pytest.mark.parametrize("order", list(permutations("abc")))
 def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, proposer, order):
-    """Of requests that ended, and of those that were preempted."""
+    """Covers requests that ended, and requests that were preempted."""
     finished: list[str] = []
     proposer.finish = finished.append
     drafter.note_step(

@@ -1,4 +1,4 @@
-"""What the scheduler cuts of a draft is the least probable, and the rest is verified depth first with its q."""
+"""Tests that the scheduler cuts the least probable draft tokens; the rest is verified depth first with its q."""
 
 import pytest
 import torch

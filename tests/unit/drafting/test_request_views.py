@@ -1,4 +1,4 @@
-"""What proposers get to see of the batch."""
+"""Tests the views of the batch that proposers get."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -127,7 +127,7 @@ def test_drafts_of_seeded_requests_are_certain(policy):
 
 
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
-    """Of sampled drafts the grammar would drop tokens by their value, which q does not know."""
+    """Otherwise a grammar would drop tokens of sampled drafts by their value, which q does not know."""
     requests = [request(10), request(10, temperature=0.0), request(10, structured_outputs=object())]
     assert [view.point_mass for view in views(requests)[1]] == [False, True, True]
 

@@ -1,4 +1,4 @@
-"""What the runner leaves to vLLM in a step, and what it adds."""
+"""Tests what the runner leaves to vLLM in a step, and what it adds."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -137,7 +137,7 @@ def test_without_forks_only_the_trunk_is_computed():
 
 
 def test_drafts_that_could_not_be_computed_are_no_drafts():
-    """Of the first request the last branch, of the third all but the trunk."""
+    """Drops the last branch of the first request, and all but the trunk of the third."""
     requests = [
         one(forks=(21,)),
         Verifying(1, 6, 5, chain(2), (15, 16)),

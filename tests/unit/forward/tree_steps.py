@@ -60,7 +60,7 @@ class Verifying:
 
 
 def blocks_of(first: int, last: int, block_size: int) -> int:
-    """How many blocks hold positions `first` to `last`."""
+    """Counts the blocks that hold positions `first` to `last`."""
     return len({position // block_size for position in range(first, last + 1)})
 
 
@@ -75,7 +75,7 @@ class PagedCache:
         return int(blocks[position // self.block_size]) * self.block_size + position % self.block_size
 
     def read(self, blocks: Sequence[int], length: int) -> list[Words | None]:
-        """What a sequence of that length finds at each of its positions."""
+        """Reads the entry of each position of a sequence of that length."""
         return [self.slots.get(self.slot(blocks, position)) for position in range(length)]
 
     def copy(self, copies: Iterable[BlockCopy]) -> None:

@@ -37,7 +37,7 @@ def failed(at: float, kind: ErrorKind = ErrorKind.CUT, message: str = "gone") ->
 
 
 def result(measures: Mapping[str, Sequence[Measures]], **more: Any) -> Result:
-    """Of a test with these measures."""
+    """Builds the result of a test with these measures."""
     given: dict[str, Any] = {
         "model": "llama",
         "host": "http://localhost:8000",

@@ -1,4 +1,4 @@
-"""How servers end, with a small stand-in for the `vllm` command, and what their logs say."""
+"""Tests servers' ends, with a small stand-in for the `vllm` command, and their logs."""
 
 import dataclasses
 import sys

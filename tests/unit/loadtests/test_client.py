@@ -24,7 +24,7 @@ def body(**more: object) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def sound() -> Iterator[StreamingClient]:
-    """Of a server that answers 60 ms after the request, and then every 20 ms with 2.5 tokens."""
+    """Client of a server that answers 60 ms after the request, and then every 20 ms with 2.5 tokens."""
     with MockServer(MockOptions(port=0, ttft_ms=60, itl_ms=20, tokens_per_chunk=2.5)) as server:
         client = StreamingClient(server.base_url)
         yield client

@@ -1,4 +1,4 @@
-"""What a server counted during a load test."""
+"""Tests a server's counts during a load test."""
 
 import pytest
 

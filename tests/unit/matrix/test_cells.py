@@ -27,7 +27,7 @@ def verdict(
     drafts_seeded=True,
     column="ngram",
 ):
-    """Of a cell whose greedy output without the plugin is 1, 2, 3."""
+    """Judges a cell whose greedy output without the plugin is 1, 2, 3."""
     results = {
         "greedy": result(greedy, accepted=accepted, drafted=drafted),
         "seeded": result(seeded, accepted=accepted * drafts_seeded, drafted=drafted * drafts_seeded),

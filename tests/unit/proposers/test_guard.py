@@ -167,7 +167,7 @@ def test_sound_drafts_pass(draft, request_view):
     ids=["certain", "float64", "with_gradient", "sparse"],
 )
 def test_other_types_of_the_same_are_converted(tokens, probs):
-    """What comes out can be put together with other drafts, and compared with a list."""
+    """The tokens can be joined with other drafts, and compared with a list."""
     [draft], errors, _ = propose([Draft(tokens, probs)])
     assert errors == []
     assert draft.token_ids == [1, 2]

@@ -1,4 +1,4 @@
-"""What is read of a model's folder, and names that are plainly none."""
+"""Tests reading a model's folder, and refusing names that are plainly none."""
 
 from pathlib import Path
 from typing import Any

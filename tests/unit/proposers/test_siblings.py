@@ -74,7 +74,7 @@ def test_where_no_token_is_left_further_siblings_are_certain(siblings):
 
 
 def test_rows_that_are_used_up_change_no_other_row(device):
-    """Of two tokens, and of one."""
+    """Draws from rows of two tokens, and of one."""
     logits = torch.tensor([[0.0, 0.0, -torch.inf], [0.0, -torch.inf, -torch.inf], [0.1, 0.2, 0.3]], device=device)
     uniforms = torch.tensor([[0.2, 0.7, 0.4]] * 3, dtype=torch.float64, device=device)
     together, q = draw_siblings(logits, uniforms)

@@ -1,4 +1,4 @@
-"""The engine arguments of vLLM's that `translate` reads."""
+"""vLLM's engine arguments that `translate` reads."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from vllm_spec_plugin.models import model_path
 
 
 class _Arguments:
-    """Those of the bundled target, unless given."""
+    """Engine arguments of the bundled target, unless given."""
 
     speculative_config: dict[str, Any]
 

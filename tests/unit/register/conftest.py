@@ -43,7 +43,7 @@ def other_draft(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What has been logged so far."""
+    """Lists the warnings logged so far."""
     for name in ("vllm", "vllm.vllm_spec_plugin"):
         logging.getLogger(name).propagate = True
     caplog.set_level(logging.WARNING, logger="vllm.vllm_spec_plugin")

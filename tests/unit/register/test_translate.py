@@ -1,4 +1,4 @@
-"""From settings of a plugin.yaml to vLLM's engine arguments."""
+"""Tests the translation of a plugin.yaml into vLLM's engine arguments."""
 
 import json
 import shutil

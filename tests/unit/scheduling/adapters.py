@@ -1,4 +1,4 @@
-"""What stands in for vLLM's books and for a policy, around a `DraftLengthAdapter`."""
+"""Stands in for vLLM's bookkeeping and for a policy, around a `DraftLengthAdapter`."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -81,7 +81,7 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
         )
 
     def take_over(self, scheduler_output):
-        """What the runner does first in a step."""
+        """Updates the runner's states, as it does first in a step."""
         with mock.patch.object(gpu_model_runner, "get_pp_group", return_value=SimpleNamespace(is_last_rank=True)):
             self._update_states(scheduler_output)
 
@@ -95,7 +95,7 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
         return block_ids, tuple(t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables)
 
     def append(self, request_id, token_ids):
-        """What the runner notes of a request's new tokens."""
+        """Notes a request's new tokens as the runner does."""
         batch, row = self.input_batch, self.input_batch.req_id_to_index[request_id]
         end = batch.num_tokens_no_spec[row] + len(token_ids)
         batch.token_ids_cpu[row, batch.num_tokens_no_spec[row] : end] = token_ids
@@ -104,7 +104,7 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
 
 
 def blocks_between(first, last):
-    """How many blocks hold positions `first` to `last`."""
+    """Counts the blocks that hold positions `first` to `last`."""
     return len({position // BLOCK_SIZE for position in range(first, last + 1)})
 
 

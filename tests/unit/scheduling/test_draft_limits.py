@@ -1,4 +1,4 @@
-"""What a request may be drafted for: what it asked for, and what its text has room for."""
+"""Tests a request's draft limit: its own options, and the room left in its text."""
 
 from tests.unit.scheduling.adapters import CASCADE, TREE, Listening, make, output, plan, request
 

@@ -10,7 +10,7 @@ from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 
 
 def control_where(fixed, slope):
-    """Of a server whose steps of n tokens take fixed + slope * n."""
+    """Builds the control of a server whose steps of n tokens take fixed + slope * n."""
     control = OptimalControl([], RequestRows(), 2048)
     control.probed([(size, fixed + slope * size) for size in (1, 2, 4, 8, 16, 32, 64, 256, 2048)])
     return control

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
@@ -103,7 +103,9 @@ def test_new_requests_have_their_scope_with_their_first_step():
 def test_requests_without_a_salt_are_counted_where_they_share_text(shared_scope, counted):
     core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True, "shared_scope": shared_scope})
     for i, salt in enumerate(("secret", None, "")):
-        add(core, f"{i}", i, 7).cache_salt = salt
+        new = request(f"{i}", prompt(i, 7))
+        new.cache_salt = salt
+        core.scheduler.add_request(new)
     core.begin()
     core.end()
     core.begin()

@@ -35,7 +35,7 @@ def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkey
 
 
 def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
-    """What is drafted next is a chain: no forks for it, and every place of it counts."""
+    """The next draft is a chain: no forks for it, and every place of it counts."""
     core = trees_core()
     core.scheduler.requests["a"].spec_token_ids = []
     core.begin()

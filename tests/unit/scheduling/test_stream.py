@@ -42,7 +42,7 @@ def output_of(token_ids, request_id="a", **more):
 
 
 def leave(stream, *outputs):
-    """What is left of a step's outputs."""
+    """Returns the outputs that remain of a step."""
     answer = EngineCoreOutputs(outputs=list(outputs))
     stream.regroup({0: answer})
     return answer.outputs

@@ -34,7 +34,7 @@ def found(sources: Sources) -> dict[str, set[str]]:
 
 @pytest.fixture
 def used(found: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
-    """What the plugin uses, which the command then need not look for again."""
+    """Names that the plugin uses, which the command then need not look for again."""
     used = {key: {*modules} for key, modules in found.items()}
     for module, keys in BY_HAND.items():
         for key in keys:

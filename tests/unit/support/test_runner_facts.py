@@ -1,4 +1,4 @@
-"""What a runner tells the start-up gate once its KV cache is laid out: real specs, backends and layers."""
+"""Tests facts that a runner reports to the start-up gate after the KV layout: real specs, backends and layers."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What engines take, and whether they fit; sizes are of the bundled models and of models' published configs."""
+"""Tests the memory of engines, and whether they fit; sizes are of the bundled models and of published configs."""
 
 from pathlib import Path
 from types import SimpleNamespace

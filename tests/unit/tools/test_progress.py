@@ -1,4 +1,4 @@
-"""What is shown of runs that take minutes."""
+"""Tests the progress shown for runs that take minutes."""
 
 import io
 
@@ -13,6 +13,16 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
         runs.on_run("round 1/1: [none]")
     assert "round 1/1: [none]" in written.getvalue()
     assert "2/2" in written.getvalue()
+
+
+def test_a_bar_of_80_columns_has_count_and_time_and_cuts_the_rest() -> None:
+    written = io.StringIO()
+    with shown_runs(1234, Console(file=written, force_terminal=True, width=80, color_system=None)) as runs:
+        runs.on_run("round 1/7: vLLM's draft_model, K = 4, less in larger batches, edit at 0.7, 8 streams")
+    line = written.getvalue().split("\x1b[2K")[2].splitlines()[0]
+    assert len(line) <= 80
+    assert "1234/1234 0:00:00 0:00:00 round 1/7: vLLM's draft_model" in line
+    assert line.rstrip().endswith("\u2026")
 
 
 def test_elsewhere_there_is_a_line_per_stage_and_every_fifteen_seconds() -> None:

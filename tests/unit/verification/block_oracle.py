@@ -72,7 +72,7 @@ def output_distribution(p, drafts, q):
 
 @dataclass(frozen=True)
 class Drafting:
-    """How drafts come about."""
+    """Target, draft and stop rule of drafts."""
 
     target: Callable[..., Any]  # The model whose text is wanted.
     draft: Callable[..., Any]  # The model that drafts are drawn from.

@@ -34,7 +34,7 @@ class GivenNoise(Noise):
         self.__dict__["kept"] = {"uniforms": uniforms}
 
     def uniform(self, rows, trial=0):
-        """Of a request's first row and one of its draft tokens."""
+        """Reads the uniform of a request's first row and one of its draft tokens."""
         return self.__dict__["kept"]["uniforms"][rows, trial]
 
     def sample(self, weights, rows):

@@ -41,7 +41,7 @@ def test_more_tokens_are_accepted_than_token_by_token():
 
 @random_cases(20, 200)
 def test_longer_drafts_leave_how_often_the_first_tokens_are_accepted(rng):
-    """What the draft-length policy and replays rely on: acceptance of position i does not depend on K."""
+    """Acceptance of position i does not depend on K: the draft-length policy and replays rely on it."""
     drafting = random_drafting(rng, 2, 4)
     longest = drafting.survival(4)
     for depth in (1, 2, 3):

@@ -107,7 +107,7 @@ def test_seeded_output_does_not_depend_on_certain_drafts(rng, device):
 
 
 def first_tokens(count, p, q, device, replacement, seeded=False):
-    """How often each token is the first of `count` requests with two siblings drawn from q; after them p is uniform."""
+    """Counts each token as the first of `count` requests with two siblings drawn from q; after them p is uniform."""
     drafts = torch.multinomial(torch.tensor(q).expand(count, VOCAB), 2, replacement).to(device)
     rows = TreeRows.of([PAIR] * count, device)
     logits = as_logits([np.array([p, np.full(VOCAB, 0.2), np.full(VOCAB, 0.2)])], device)

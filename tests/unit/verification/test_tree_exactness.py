@@ -94,7 +94,7 @@ PROPOSERS = [
 
 
 def distance_from_target(tree, target, draw):
-    """How far any text's probability is from the target's."""
+    """Computes the largest distance of a text's probability from the target's."""
     length = tree.depth + 1
     return distance(text_distribution(tree, target, draw, length), target, length)
 
@@ -112,7 +112,7 @@ def test_texts_are_distributed_as_the_target(tree, draw):
 
 
 def first_texts(size, draw, num_left):
-    """How texts of two tokens are distributed if the first `num_left` nodes are drafted and `size(tokens)` verified."""
+    """Computes probabilities of texts of two tokens if `num_left` nodes are drafted and `size(tokens)` verified."""
     texts: defaultdict[tuple[int, ...], float] = defaultdict(float)
     tree = ORDER.first(num_left)
     for drafted, tokens, q in all_drafts(tree, draw):
@@ -137,7 +137,7 @@ def test_trees_drafted_or_cut_to_any_size_leave_the_target(size, draw):
 
 
 def test_a_size_that_depends_on_the_drawn_tokens_is_caught():
-    """Where nothing is verified if the first token is token 0."""
+    """Nothing is verified if the first token is token 0."""
     size = ORDER.num_nodes
     assert distance(first_texts(lambda tokens: size * (tokens[0] > 0), without_replacement, size)) > 0.01
 

@@ -13,12 +13,12 @@ from vllm_spec_plugin.verification.topology import chain
 
 
 def acceptance_probability(p, q, x, lenience=1):
-    """How likely draft token x is kept."""
+    """Probability that draft token x is accepted."""
     return min(1, p[x] / (lenience * q[x])) if q[x] > 0 else 0
 
 
 def residual(p, q):
-    """Where a token is recovered from after a rejection; p itself if p = q and nothing can be rejected."""
+    """Distribution of the recovered token after a rejection; p itself if p = q and nothing can be rejected."""
     return norm(positive_part(p, q), norm(p, p))
 
 
@@ -64,7 +64,7 @@ def chain_distribution(p, drafts, q, lenience=1):
 
 
 def sampled_output(tree, p, tokens, q, uniform, exponential):
-    """What one verification outputs with given noise.
+    """Verifies one draft with given noise.
 
     Args:
         uniform: (row, trial) -> a number in [0, 1).
@@ -97,7 +97,7 @@ def sampled_output(tree, p, tokens, q, uniform, exponential):
 
 
 def greedy_output(tree, p, tokens):
-    """What a greedy request outputs, the row of each token, and the last accepted node."""
+    """Verifies a greedy draft: output tokens, the row of each, and the last accepted node."""
     output: list[int] = []
     rows: list[int] = []
     node = -1
@@ -139,7 +139,7 @@ def context(tree, node, tokens):
 
 
 def text_distribution(tree, target, draw, length):
-    """How the next `length` tokens are distributed if a verification's output is followed by tokens of the target.
+    """Computes the distribution of the next `length` tokens: a verification's output, then tokens of the target.
 
     Args:
         target: (context) -> p.

@@ -12,11 +12,12 @@ from vllm_spec_plugin.schema.section import conflicts
 METHOD = "vllm"
 # Keys of vLLM's speculative config that cannot stand beside a draft length of the plugin's, and what does.
 _OURS = {
-    "num_speculative_tokens": "draft_length.tokens has it",
+    "num_speculative_tokens": "draft_length.tokens sets it",
     "num_speculative_tokens_per_batch_size": "draft_length chooses the length in each step",
-    "enable_adaptive_verification": "it chooses after drafting which tokens are verified, draft_length before",
+    "enable_adaptive_verification": "it chooses the tokens to verify after drafting, draft_length before drafting",
 }
-# What the plugin sets itself, and what changes outputs.
+# `synthetic` and `fly` change the distribution of outputs.
+_EXACT_VERIFICATION = ("standard", "block")
 _METHODS_NOT_TAKEN = ("custom_class",)
 
 
@@ -27,9 +28,9 @@ class NativeConfig(ProposerConfig):
 
     method: Literal["vllm"] = Field(description="The method of drafting.")
     config: dict[str, Any] = Field(
-        description="vLLM's speculative config, as --speculative-config takes it in JSON, without "
-        "num_speculative_tokens: draft_length.tokens has it.",
-        json_schema_extra={"allowed": "a speculative config of vLLM's, such as {method: eagle3, model: HEAD}"},
+        description="vLLM's speculative config, with the keys of --speculative-config, without "
+        "num_speculative_tokens: draft_length.tokens sets it.",
+        json_schema_extra={"allowed": "a speculative config for vLLM, such as {method: eagle3, model: HEAD}"},
     )
 
     @model_validator(mode="after")
@@ -39,12 +40,22 @@ class NativeConfig(ProposerConfig):
             for key, why in _OURS.items()
             if self.config.get(key) not in (None, False)
         ]
+        verification = self.config.get("rejection_sample_method") or _EXACT_VERIFICATION[0]
+        if verification not in _EXACT_VERIFICATION:
+            allowed = " or ".join(_EXACT_VERIFICATION)
+            text = f"got {show(verification)}, which changes the distribution of outputs; allowed: {allowed}"
+            problems.append(("config.rejection_sample_method", text))
         if self.config.get("method") in _METHODS_NOT_TAKEN:
-            problems.append(("config.method", f"got {show(self.config['method'])}; allowed: a drafter of vLLM's own"))
+            problems.append(("config.method", f"got {show(self.config['method'])}; allowed: a vLLM drafter"))
         elif not (self.config.get("method") or self.config.get("model")):
             problems.append(("config", "got neither method nor model; allowed: such as {method: eagle3, model: HEAD}"))
         conflicts(problems)
         return self
+
+    @property
+    def draft_sample_method(self) -> str:
+        """The drafter's draws of tokens: `greedy`, or `probabilistic`, whose drafts have a q."""
+        return str(self.config.get("draft_sample_method") or "greedy")
 
     @property
     def models(self) -> tuple[str, ...]:

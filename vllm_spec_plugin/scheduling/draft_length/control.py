@@ -12,7 +12,7 @@ from vllm_spec_plugin.turns import Turns
 
 
 class StepMode(Enum):
-    """What a policy wants of a step: drafts; none, but to be told of it (`OFF`); or neither, which saves time."""
+    """A policy's choice for a step: drafts; none, but reported to it (`OFF`); or neither, which saves time."""
 
     DRAFTS = auto()
     OFF = auto()

@@ -110,7 +110,7 @@ class ClosedLoop:
         self._in_flight[self._engine.add(request)] = streamed
 
     def _step(self) -> tuple[float, list[int]]:
-        """The moment after it, and the number of new tokens of each request that got something."""
+        """Returns the moment after it, and the number of new tokens of each request that got something."""
         results = self._engine.step()
         now = self._clock()
         counts = []
@@ -137,7 +137,7 @@ class ClosedLoop:
 
 @dataclass
 class _Streamed:
-    """A request, and what came of it so far.
+    """A request, and its result so far.
 
     Attributes:
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
@@ -163,5 +163,5 @@ class _Streamed:
         self.token_ids += token_ids
 
     def count_from_here(self) -> None:
-        """The latest token, if there is one, is the first that counts."""
+        """Makes the latest token, if there is one, the first that counts."""
         self.first, self.num_counted = self.last, min(self.num_counted, 1)

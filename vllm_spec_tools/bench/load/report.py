@@ -19,6 +19,7 @@ from vllm_spec_tools.report import (
     PERCENTILES,
     Chart,
     Line,
+    Ratio,
     Report,
     Spread,
     Table,
@@ -30,6 +31,8 @@ from vllm_spec_tools.report import (
 
 _SPEED = "tokens_per_second"
 _COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
+_FASTEST = "vLLM's fastest arm"
+_NOISE = "~: within noise."
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 
@@ -80,7 +83,8 @@ def _cells(results: SweepResults) -> Iterator[dict[str, Any]]:
                 "arm": arm,
                 "rounds": len(values.rounds(arm, workload, streams, _SPEED)),
                 "tokens_per_second": _spread(values.spread(arm, workload, streams, _SPEED)),
-                "ratio": _spread(ratio) | {"exceeds_noise": ratio and ratio.differs_from(1.0)},
+                "ratio": _ratio(ratio),
+                "over_vllm": _over_vllm(results, arm, workload, streams),
                 **latencies,
                 **{name: sum(values.rounds(arm, workload, streams, name).values()) for name in _COUNTS},
                 "acceptance_length": values.median(arm, workload, streams, "acceptance_length"),
@@ -93,6 +97,18 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
     return asdict(spread) if spread else {}
 
 
+def _ratio(ratio: Ratio | None) -> dict[str, Any]:
+    return asdict(ratio) | {"differs": ratio.differs} if ratio else {}
+
+
+def _over_vllm(results: SweepResults, arm: str, workload: str, streams: int) -> dict[str, Any] | None:
+    """Returns an arm's throughput over that of vLLM's fastest own speculation; None of its own arms, or without any."""
+    best = results.best_stock(workload, streams)
+    if best is None or arm in results.stock:
+        return None
+    return {"arm": best} | _ratio(results.measurements.ratio(arm, best, workload, streams, _SPEED))
+
+
 def _conclusion(results: SweepResults) -> Iterator[str]:
     """Yields the speedups, and whether greedy outputs agree."""
     others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
@@ -100,6 +116,9 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
         for arm in others:
             reference = dict.fromkeys(levels, results.reference)
             yield f"{workload}: {arm} over {results.reference}: {_gains(results, arm, workload, reference)}."
+            stock = {streams: found for streams in levels if (found := results.best_stock(workload, streams))}
+            if stock and arm not in results.stock:
+                yield f"{workload}: {arm} over {_FASTEST}: {_gains(results, arm, workload, stock)}."
             best = {streams: found for streams in levels if (found := results.best_fixed(workload, streams))}
             if arm == OPTIMAL and best:
                 yield f"{workload}: {arm} over the best fixed K: {_gains(results, arm, workload, best)}."
@@ -112,18 +131,15 @@ def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, 
     """Returns an arm's throughput over that of others, by streams, with what is noise and where nothing was drafted."""
     parts = []
     for streams, other in others.items():
-        spread = results.measurements.ratio(arm, other, workload, streams, _SPEED)
-        if spread is None:
+        ratio = results.measurements.ratio(arm, other, workload, streams, _SPEED)
+        if ratio is None:
             continue
-        notes = []
-        if spread.error is None:
-            notes.append("one round: noise unknown")
-        elif not spread.differs_from(1.0):
-            notes.append(f"±{spread.error / spread.median:.0%}")
+        notes = [f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio.rounds > 1 else "one round: noise unknown"]
+        if ratio.differs is False:
+            notes.insert(0, "within noise")
         if not sum(results.measurements.rounds(arm, workload, streams, "draft_tokens").values()):
             notes.append("nothing drafted")
-        shown = "within noise" if spread.differs_from(1.0) is False else f"{spread.median:.2f} times"
-        parts.append(f"{shown} at {_streams(streams)}" + (f" ({', '.join(notes)})" if notes else ""))
+        parts.append(f"{ratio.median:.2f} times at {_streams(streams)} ({', '.join(notes)})")
     return ", ".join(parts)
 
 
@@ -145,12 +161,11 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         digits = 0 if spread is not None and spread.median >= 100 else 1
         return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(workload, streams) else "")
 
-    def over(metric: str, arm: str, streams: int) -> str:
-        return show_spread(values.ratio(arm, reference, workload, streams, metric))
-
-    def over_best(arm: str, streams: int) -> str:
-        best = results.best_fixed(workload, streams) or ""
-        return show_spread(values.ratio(arm, best, workload, streams, _SPEED))
+    def over(best: Callable[[str, int], str | None], arm: str, streams: int) -> str:
+        other = best(workload, streams) or ""
+        ratio = values.ratio(arm, other, workload, streams, _SPEED)
+        is_noise = ratio is not None and ratio.differs is False and arm != other
+        return "~" * is_noise + show_spread(ratio)
 
     def drafts(arm: str, streams: int) -> str:
         length = values.median(arm, workload, streams, "acceptance_length")
@@ -170,9 +185,11 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         return f"{agreement.rounding} tied" if agreement.rounding else "equal"
 
     yield table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
-    yield table(f"speedup over {reference}", partial(over, _SPEED))
+    yield table(f"speedup over {reference}", partial(over, lambda *cell: reference), _NOISE)
+    if results.stock:
+        yield table(f"speedup over {_FASTEST}", partial(over, results.best_stock), _NOISE)
     if results.fixed:
-        yield table("throughput over the best fixed K", over_best)
+        yield table("speedup over the best fixed K", partial(over, results.best_fixed), _NOISE)
     if workload != FIRST_PASS:
         yield table("draft tokens per request and step (acceptance length)", drafts)
     which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
@@ -215,15 +232,17 @@ def _role(results: SweepResults, arm: str) -> Any:
 def _notes(results: SweepResults) -> Iterator[str]:
     yield (
         "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
-        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. "
-        "Medians of the rounds, ± half the distance of the quartiles; ratios are taken round by round."
+        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. Medians of "
+        "the rounds, with their range in brackets; ratios are taken round by round. vLLM's fastest arm is chosen by "
+        "the same rounds, which favours it."
     )
     yield (
-        "Within noise: the 95% confidence interval of the rounds' ratios, ± as given, has 1. Acceptance length: 1 + "
-        "accepted draft tokens / drafts. TTFT: time to first token. TPOT: time per output token after the first. "
-        "Latency: from sending a request to its last token. Percentiles are over the requests of a round (p99 of fewer "
-        "than 100 is near their maximum), medians of the rounds. Greedy outputs are compared as far as both arms got. "
-        "Tied: they part at two tokens of equal probability."
+        "Within noise: the 95% confidence interval (Student's, of the logarithms of the rounds' ratios) includes 1; "
+        "fewer than seven rounds show large gains only. Acceptance length: 1 + accepted draft tokens / drafts. TTFT: "
+        "time to first token. TPOT: time per output token after the first. Latency: from sending a request to its last "
+        "token. Percentiles are over the requests of a round (p99 of fewer than 100 is near their maximum), medians of "
+        "the rounds. Greedy outputs are compared as far as both arms got. Tied: they part at two tokens of equal "
+        "probability."
     )
     if FIRST_PASS in results.levels:
         yield (

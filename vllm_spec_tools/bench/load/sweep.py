@@ -87,7 +87,7 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What every arm does.
+    """Load that every arm gets.
 
     Attributes:
         given: requests of the workloads that a file of prompts names.
@@ -118,6 +118,7 @@ class SweepResults:
         measurements: metrics by arm, workload, level and round.
         others: cores that other processes used, per run; empty where that is unknown.
         fixed: arms that the best fixed draft length is chosen from.
+        stock: arms of vLLM's own speculation, without the plugin.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
     """
 
@@ -127,11 +128,12 @@ class SweepResults:
     measurements: Measurements
     others: list[float]
     fixed: tuple[str, ...]
+    stock: tuple[str, ...]
     agreements: dict[tuple[str, str, int], Agreement]
 
     @property
     def reference(self) -> str:
-        """The arm without speculation."""
+        """Returns the arm without speculation."""
         return self.arms[0]
 
     @property
@@ -148,9 +150,16 @@ class SweepResults:
         return sum(agreement.wrong for agreement in self.agreements.values())
 
     def best_fixed(self, workload: str, streams: int) -> str | None:
-        """The fixed draft length with the highest median throughput; None without fixed arms."""
-        speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in self.fixed}
-        return max(self.fixed, key=lambda arm: speeds[arm] or 0.0, default=None)
+        """Returns the fixed draft length with the highest median throughput; None without fixed arms."""
+        return self._fastest(self.fixed, workload, streams)
+
+    def best_stock(self, workload: str, streams: int) -> str | None:
+        """Returns vLLM's own speculation with the highest median throughput; None without such arms."""
+        return self._fastest(self.stock, workload, streams)
+
+    def _fastest(self, arms: Sequence[str], workload: str, streams: int) -> str | None:
+        speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in arms}
+        return max(arms, key=lambda arm: speeds[arm] or 0.0, default=None)
 
 
 def run_sweep(
@@ -227,7 +236,8 @@ def results_of(
     agreements: Mapping[tuple[str, str, int], Agreement],
 ) -> SweepResults:
     """Sums up the runs of all arms and cells."""
-    fixed, names = tuple(name for name, arm in arms.items() if arm.is_fixed), tuple(arms)
+    fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
+    stock, names = tuple(name for name, arm in arms.items() if arm.is_stock), tuple(arms)
     shown = [own for cell in cells for own in (cell, *([(FIRST_PASS, cell[1])] if cell[0] == EQUAL else []))]
     split = [own for run in runs for own in _by_pass(run)]
     measurements = Measurements()
@@ -235,7 +245,7 @@ def results_of(
         measurements.add(run.arm, *run.cell, run.round, figures(run.answer))
     others = [run.others for run in split if run.others is not None]
     num_rounds = 1 + max(run.round for run in runs)
-    return SweepResults(names, tuple(shown), num_rounds, measurements, others, fixed, dict(agreements))
+    return SweepResults(names, tuple(shown), num_rounds, measurements, others, fixed, stock, dict(agreements))
 
 
 def _by_pass(run: LoadRun) -> Iterator[LoadRun]:

@@ -52,9 +52,7 @@ class LoadSizes:
             help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of equal just as many.",
         ),
     ] = 64
-    stream_tokens: Annotated[
-        int, typer.Option("--tokens", min=2, help="Minimum output tokens per stream of a run.")
-    ] = 64
+    stream_tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64
     min_total_tokens: Annotated[
         int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
     ] = 192
@@ -72,7 +70,7 @@ class LoadSizes:
 def load_job(
     workload: str, streams: int, number: int, prompts: tuple[str, ...], sizes: LoadSizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
-    """What every arm does in a round.
+    """Builds the job that every arm runs in a round.
 
     `easy` is text at temperature 0: each token is the likeliest one, and a good drafter's guess too. `hard` is the same
     prompts at a high temperature: a drafter that names one token is right about once in ten times, whoever it is. (One
@@ -160,7 +158,7 @@ def longest(sizes: LoadSizes) -> int:
 def given_job(
     requests: Sequence[LoadRequest], streams: int, number: int, sizes: LoadSizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
-    """What every arm does in a round with requests of a file; the warm-up begins with the last ones."""
+    """Builds every arm's job in a round with requests of a file; the warm-up begins with the last ones."""
     first = (-streams if is_warm_up else number * streams) % len(requests)
     in_turn = (*requests[first:], *requests[:first])
     return LoadJob(streams, (Phase(in_turn, _num_tokens(streams, sizes, is_warm_up=is_warm_up)),), seed + number)

@@ -1,4 +1,4 @@
-"""What an EAGLE-3 head is to say at each step of its chains: training-time test (arXiv 2503.01840, section 3.2)."""
+"""Objective of an EAGLE-3 head at each step of its chains: training-time test (arXiv 2503.01840, section 3.2)."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -41,7 +41,7 @@ class Served:
         return min(len(blocks) * size for blocks, size in zip(self.tables, block_sizes, strict=True))
 
     def view(self, row: int, num_draft_tokens: int, block_sizes: Sequence[int]) -> RequestView:
-        """What a proposer gets to see."""
+        """Builds the view that a proposer gets."""
         return RequestView(
             request_id=self.request_id,
             token_ids=np.array(self.text, np.int32),
@@ -155,7 +155,7 @@ class Pool:
 
 
 class DraftKV:
-    """What the draft's keys and values in each slot were computed from.
+    """The text from which the draft's keys and values in each slot were computed.
 
     Attributes:
         slots: per slot the text up to and with its token; None is nothing, or anything that was
@@ -169,14 +169,14 @@ class DraftKV:
         self.slots: list[tuple[int, ...] | None] = [None] * (num_blocks * self._stride)
 
     def slots_of(self, tables: Tables, position: int) -> list[int]:
-        """Where a position's keys and values lie, per KV group."""
+        """Finds the slots of a position's keys and values, per KV group."""
         return [
             int(blocks[position // size]) * self._stride + position % size
             for blocks, size in zip(tables, self._sizes, strict=True)
         ]
 
     def num_right(self, tables: Tables, text: Sequence[int]) -> int:
-        """How many positions of the text, from its beginning, have the draft's state of it in every group."""
+        """Counts the positions of the text, from its beginning, whose draft state is right in every group."""
         for position in range(len(text)):
             here = tuple(text[: position + 1])
             if any(self.slots[slot] != here for slot in self.slots_of(tables, position)):

@@ -20,7 +20,7 @@ NUM_BLOCKS = 1200
 
 @dataclass
 class Request:
-    """What is served, and how."""
+    """A served request and its options."""
 
     request_id: str  # Its name.
     text: list[int]  # Prompt and output so far.
@@ -33,7 +33,7 @@ class Request:
     blocks: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))  # Its block table.
 
     def view(self, row: int) -> RequestView:
-        """What a proposer gets to see of it."""
+        """Builds the view that a proposer gets of it."""
         rng = np.random.default_rng([len(self.text), *self.request_id.encode()])
         uniforms = self.uniforms
         if uniforms is None:
@@ -200,6 +200,6 @@ class Scene:
         return self.proposer.propose([request.view(row) for row, request in enumerate(requests)])
 
     def watermark(self, request: Request) -> int:
-        """How far the draft is believed to be with its text."""
+        """Position up to which the draft counts as computed."""
         text = np.array(request.text, np.int32)
         return self.engine.coverage.watermark(request.request_id, text, [request.blocks])

@@ -1,4 +1,4 @@
-"""What is computed in a step: enough for as many drafts as possible, within the budget, nothing twice."""
+"""Tests the tokens computed in a step: enough for as many drafts as possible, within the budget, nothing twice."""
 
 from dataclasses import replace
 

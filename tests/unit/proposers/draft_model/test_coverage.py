@@ -78,7 +78,7 @@ tokens = st.sampled_from(TOKENS)
 
 
 class Plan(NamedTuple):
-    """What becomes of one request in a step."""
+    """Fate of one request in a step."""
 
     keeps_drafts: bool  # They are verified if it is served; else they are dropped.
     rolls_back: bool  # Blocks behind text and drafts are taken back.
@@ -158,7 +158,7 @@ class Steps(RuleBasedStateMachine):
         max_len=st.sampled_from([MAX_LEN, MAX_LEN, MAX_LEN, 11]),
     )
     def step(self, plans, draft_seed, budget, max_len):
-        """What becomes of each running request, then one of the draft's passes over all of them."""
+        """Applies a plan to each running request, then runs one of the draft's passes over all of them."""
         lengths = []
         for request, plan in zip(self.running, plans, strict=False):
             if not plan.keeps_drafts:

@@ -27,7 +27,7 @@ def random_state(num_heads: int = 3, num_layers: int = 1, prefix: str = "", seed
 def plain_logits(
     state: Mapping[str, torch.Tensor], hidden: torch.Tensor, num_heads: int, num_layers: int
 ) -> torch.Tensor:
-    """What heads without a prefix say, one head and one layer after the other: [num_heads, rows, vocabulary]."""
+    """Computes logits of heads without a prefix, head by head and layer by layer: [num_heads, rows, vocabulary]."""
     logits = []
     for head in range(num_heads):
         states = hidden

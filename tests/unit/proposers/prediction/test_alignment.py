@@ -1,4 +1,4 @@
-"""What follows a prediction: edits of every kind are bridged, places are found again, useless ones cost little."""
+"""Tests drafts from predictions: edits of every kind are bridged, places are found again, useless ones cost little."""
 
 import random
 

@@ -2,7 +2,7 @@
 
 
 def longest_match(text: list[int], others: list[list[int]] | None = None) -> int:
-    """How many of the last tokens occurred before, or, with `others`, occur anywhere in them."""
+    """Counts the last tokens that occurred before, or, with `others`, occur anywhere in them."""
     length = 0
     for wanted in range(1, len(text) + 1):
         if not places(text, wanted, others):
@@ -12,7 +12,7 @@ def longest_match(text: list[int], others: list[list[int]] | None = None) -> int
 
 
 def places(text: list[int], length: int, others: list[list[int]] | None = None) -> list[tuple[int, int]]:
-    """Where the last `length` tokens occurred: which text, and where it begins there."""
+    """Finds the places of the last `length` tokens: which text, and its position there."""
     end = text[len(text) - length :]
     if others is None:
         return [(0, start) for start in range(len(text) - length) if text[start : start + length] == end]

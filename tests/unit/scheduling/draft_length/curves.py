@@ -28,5 +28,5 @@ class Noise:
 
 
 def probe(curve, factor=1.0, offset=0.0):
-    """What a start-up probe of SIZES says that is off by a factor and an offset."""
+    """Simulates a start-up probe of SIZES that is off by a factor and an offset."""
     return [(num_tokens, float(factor * curve(num_tokens) + offset)) for num_tokens in SIZES]

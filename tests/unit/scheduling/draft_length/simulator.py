@@ -63,7 +63,7 @@ def alone(alphas: Sequence[float]) -> list[Chances]:
 
 @dataclass(frozen=True)
 class Server:
-    """What is true."""
+    """True times and costs of a simulated server."""
 
     step: Callable[[float], float]  # Seconds of a target step by its tokens.
     costs: tuple[Cost, ...]  # Of each proposer.
@@ -95,12 +95,12 @@ def control_for(server: Server) -> OptimalControl:
 
 
 def lengths_of(planned: Sequence[Turns]) -> list[int]:
-    """Of each request, the draft length of the only proposer."""
+    """Reads each request's draft length for the only proposer."""
     return [length_of(turns, 0) for turns in planned]
 
 
 def expected_tokens(alpha: float, length: int) -> float:
-    """Of a step with a draft of that length: equation 1 of Leviathan et al. (2023)."""
+    """Computes the expected tokens of a step with a draft of that length: equation 1 of Leviathan et al. (2023)."""
     return length + 1.0 if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
@@ -151,7 +151,7 @@ def oracle(server: Server, chances: Sequence[Chances]) -> float:
 
 @dataclass
 class Outcome:
-    """How a simulation went."""
+    """Record of a simulation."""
 
     turns: list[list[Turns]] = field(default_factory=list)  # Of each step and request.
     # Expected output tokens, given who drafted how much, and seconds of each step, without noise.
@@ -241,7 +241,7 @@ def simulate(
 
 
 def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> MadeDraft:
-    """Who drafts for a request, and how much."""
+    """Simulates a request's draft: its proposer and its length."""
     for lane, length in turns:
         if chances[lane].there == 1 or rng.random() < chances[lane].there:
             return MadeDraft(turns, lane, length)
@@ -249,7 +249,7 @@ def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> MadeDraf
 
 
 def _drafting(server: Server, lane: int, made: Sequence[MadeDraft]) -> Drafting:
-    """What a proposer does in a step."""
+    """Simulates a proposer's work in a step."""
     longest = max(length_of(asked(draft.turns, draft.source), lane) for draft in made)
     count = sum(draft.drafted for draft in made if draft.source == lane)
     return Drafting(longest, count, 0, server.drafting(lane, longest, count) if longest else 0.0)

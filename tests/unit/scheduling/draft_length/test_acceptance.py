@@ -52,7 +52,7 @@ def logit(probability: Floats) -> Floats:
 
 
 def accepted_of(rng: np.random.Generator, probabilities: Floats) -> int:
-    """How many tokens of a draft are accepted before the first that is not."""
+    """Counts the accepted tokens of a draft before the first rejection."""
     rejected = rng.random(len(probabilities)) >= probabilities
     return int(rejected.argmax()) if rejected.any() else len(probabilities)
 
@@ -103,7 +103,7 @@ def test_an_update_is_an_extended_kalman_filter_s(accepted: int) -> None:
 
 
 def test_information_of_a_request_halves_in_its_half_life() -> None:
-    """What is known shrinks the skill as if it had come from half of the observations; without tokens nothing fades."""
+    """The skill shrinks as if it had come from half of the observations; without tokens nothing fades."""
     requests = Requests(half_life=64)
     variance = requests.model.ratings.variance
     for _ in range(10):
@@ -121,7 +121,7 @@ def test_information_of_a_request_halves_in_its_half_life() -> None:
 
 @pytest.mark.parametrize(("deviation", "least", "most"), [(0.0, 0.25, 0.3), (2.0, 1.2, 6.0)], ids=["alike", "unlike"])
 def test_the_variance_of_skills_is_learned(deviation: float, least: float, most: float) -> None:
-    """From 100 requests with 30 drafts of 3 tokens each, one after the other; it is bounded below at 0.25.
+    """Learns from 100 requests with 30 drafts of 3 tokens each, one after the other; it is bounded below at 0.25.
 
     Over 40 seeds it is 0.25 to 0.27 where requests are alike. For a variance of 4, of which bounded probabilities and
     fading outcomes show a part, it is 1.3 to 5.1, with mean 2.5.
@@ -175,7 +175,7 @@ def test_nothing_is_ever_certain(accepted: int) -> None:
 
 
 def expected_of(present: Requests, accepted: Requests, *request_ids: str, num_columns: int = 6) -> list[Floats]:
-    """What drafts bring: P(draft), gains and draft tokens, each by request."""
+    """Computes P(draft), gains and draft tokens, each by request."""
     arrays = [np.full((len(request_ids), *shape), np.nan) for shape in ((), (num_columns,), (num_columns,))]
     rows = present.rows.add(request_ids)
     expect(present.model.ratings, accepted.model.ratings, accepted.model.is_tree, rows, *arrays)

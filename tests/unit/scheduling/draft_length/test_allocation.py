@@ -62,7 +62,7 @@ def lengths_of(offers: Offers) -> list[int]:
 
 
 def value_of(offers: Offers, plan: Sequence[Turns]) -> Value:
-    """What a plan is expected to bring, from the definition."""
+    """Computes the expected value of a plan from its definition."""
     num_proposers, num_requests, _ = offers.gains.shape
     tokens, rows, seconds, positions = float(num_requests + offers.others), 0.0, 0.0, 0
     asked: list[list[tuple[int, float]]] = [[] for _ in range(num_proposers)]

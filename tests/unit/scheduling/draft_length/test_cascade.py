@@ -32,7 +32,7 @@ LOADS = {"one of each": [REPEATING, NOVEL], "two of each": [REPEATING, REPEATING
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize(("kind", "pass_share"), [("memory", 0.1), ("cores", 0.1), ("memory", 0.4), ("cores", 0.01)])
 def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
-    """What it spends on learning is included; means of 16 seeds. In settings of `STAYS` means of 48 are 0.95."""
+    """Learning costs are included; means of 16 seeds. In settings of `STAYS` means of 48 are 0.95."""
     if not full and (kind, pass_share, load) != ("memory", 0.1, "one of each"):
         pytest.skip("a full-size test")
     server, loads = server_of(kind, pass_share), LOADS[load]

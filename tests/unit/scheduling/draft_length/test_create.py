@@ -1,4 +1,4 @@
-"""From a configuration to its policy, for one proposer and several."""
+"""Tests the policy that a configuration creates, for one proposer and several."""
 
 import importlib
 from collections import Counter

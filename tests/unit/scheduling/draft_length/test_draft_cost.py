@@ -22,7 +22,7 @@ def of_ngrams(passes, rows, caught_up):
 
 
 def seconds(cost, passes, rows, caught_up=0):
-    """What a step is expected to take."""
+    """Computes the expected time of a step."""
     weights = [*cost.coefficients, cost.catch_up_seconds]
     return np.dot(weights, np.broadcast_arrays(np.ones(np.shape(rows)), passes, rows, caught_up))
 

@@ -1,4 +1,4 @@
-"""Where unequal lengths cost more, equal ones are planned if they are then worth more."""
+"""Tests that equal lengths are planned if unequal ones cost more than they gain."""
 
 import numpy as np
 

@@ -14,7 +14,7 @@ def request(*limits: int, request_id: str = "a") -> DraftRequest:
 
 
 def length_of(control: HeuristicControl, request_id: str = "a") -> int:
-    """Of the only proposer's next draft."""
+    """Plans the next draft length of the only proposer."""
     [((_, length),)] = control.plan([request(100, request_id=request_id)], BATCH)
     return length
 

@@ -79,7 +79,7 @@ def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
-    """Of four requests."""
+    """Builds a step of four requests."""
     return ComparedStep(4, 4, 400, seconds, gained, gained, verifies=drafted, drafts=drafted)
 
 

@@ -36,7 +36,7 @@ FEW |= {("memory", share, "four of two kinds") for share in (0.01, 0.4)} | {("co
 @pytest.mark.parametrize("pass_share", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize("kind", STEP_TIMES)
 def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
-    """What it spends on learning is included. Six seeds: a run at one request has a standard deviation of 0.014."""
+    """Learning costs are included. Six seeds: a run at one request has a standard deviation of 0.014."""
     if not full and (kind, pass_share, load) not in FEW:
         pytest.skip("a full-size test")
     step, alphas = STEP_TIMES[kind], LOADS[load]

@@ -1,4 +1,4 @@
-"""What is noted of drafts, and turns from arrays."""
+"""Tests the log of drafts' outcomes, and draft plans from arrays."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from vllm_spec_plugin.scheduling.draft_length.outcome_log import (
 
 
 def taken(notes: OutcomeNotes) -> Outcomes:
-    """Of notes that there are."""
+    """Takes the notes, which must exist."""
     outcomes = notes.take()
     assert outcomes is not None
     return outcomes

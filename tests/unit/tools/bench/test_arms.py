@@ -1,4 +1,4 @@
-"""What `--arm` may say, which engines the arms come to, and when these start."""
+"""Tests the values of `--arm`, the engines that the arms need, and when these start."""
 
 import io
 import json
@@ -132,8 +132,19 @@ def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
     arms = planned(tmp_path, *(f"stock:{json.dumps(one)}" for one in (ngram, draft)), draft="some/draft")
     assert {name: arm.plan.speculative_config for name, arm in list(arms.items())[1:]} == {
         "vLLM's ngram, K = 4, prompt_lookup_max = 3": {"prompt_lookup_min": 2, **ngram},
-        f"vLLM's draft_model, K = 2, by batch size = {table}": {"model": "some/draft", **draft},
+        "vLLM's draft_model, K = 2, less in larger batches": {"model": "some/draft", **draft},
     }
+    assert [arm.is_stock for arm in arms.values()] == [False, True, True]
+
+
+def test_two_tables_of_lengths_are_two_arms(tmp_path: Path) -> None:
+    tables = ([[1, 8, 4], [9, 64, 0]], [[1, 4, 4], [5, 64, 0]])
+    words = [
+        f'stock:{{"method": "ngram", "num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": {table}}}'
+        for table in (*tables, tables[0])
+    ]
+    name = "vLLM's ngram, K = 4, less in larger batches"
+    assert list(planned(tmp_path, *words)) == [NONE, name, f"{name} (2)"]
 
 
 def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
@@ -190,7 +201,7 @@ TARGET = str(model_path("target"))
 
 @pytest.fixture
 def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What engines without processes do: their name with "starts" or "ends", and their arguments."""
+    """Records engines without processes: their name with "starts" or "ends", and their arguments."""
     seen: list[tuple[str, ...]] = []
 
     class NoProcess:

@@ -1,4 +1,4 @@
-"""What steps cost: medians by size, made monotone; what drafting costs: a line."""
+"""Tests costs: a step's median by size, made monotone; a line for drafting."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What engines are started with."""
+"""Tests the arguments of engines."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ def test_a_model_is_a_folder_that_is_there_or_a_name_on_the_hub(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wide").mkdir()
-    assert model_source("--target", "wide", "target") == str(tmp_path / "wide")
-    assert model_source("--target", "some/model", "target") == "some/model"
-    with pytest.raises(ServerError, match=r"--target \./none: no such folder"):
-        model_source("--target", "./none", "target")
+    assert model_source("--model", "wide", "target") == str(tmp_path / "wide")
+    assert model_source("--model", "some/model", "target") == "some/model"
+    with pytest.raises(ServerError, match=r"--model \./none: no such folder"):
+        model_source("--model", "./none", "target")
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])

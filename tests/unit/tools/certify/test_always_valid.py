@@ -25,7 +25,7 @@ def row(p: np.ndarray, drops: bool = False) -> Row:
 
 
 def most_evidence(rng: np.random.Generator, p: np.ndarray, truth: np.ndarray, size: int) -> float:
-    """Of all looks at a growing sample; the look is chosen in hindsight."""
+    """Finds the most evidence of all looks at a growing sample; the look is chosen in hindsight."""
     counts: Counter[int] = Counter()
     most = 0.0
     for _ in range(LOOKS):

@@ -88,7 +88,7 @@ def test_outputs_without_speculation_are_kept_for_other_configurations(
     with pytest.raises(UserError, match=r"--baseline .*: got a baseline of other sizes; allowed: one of the same"):
         certified(baseline=path)
     path.write_bytes(b"no baseline")
-    with pytest.raises(UserError, match=r"--baseline .*: got no baseline of this version; allowed: a file that certify"):
+    with pytest.raises(UserError, match=r"--baseline .*: got no baseline of this version; allowed: a file"):
         certified(baseline=path)
 
 

@@ -38,7 +38,7 @@ def cheap(num_tokens: int) -> float:
     return 0.010 + 1e-5 * num_tokens
 
 
-def dear(num_tokens: int) -> float:
+def expensive(num_tokens: int) -> float:
     """A target that is busy computing: every token takes its time."""
     return 0.0005 + 0.005 * num_tokens
 
@@ -86,7 +86,7 @@ def measured(
     workloads: Sequence[Workload] = WORKLOADS,
     levels: Sequence[int] = LEVELS,
 ) -> MeasuredCandidate:
-    """What is measured of an engine, by default of suffixes and a draft model of up to 4 tokens.
+    """Builds an engine's measurements, by default of suffixes and a draft model of up to 4 tokens.
 
     Args:
         engine: which.

@@ -1,4 +1,4 @@
-"""What could be switched on, and that an engine can be started with it."""
+"""Tests the candidates, and that an engine can be started with each."""
 
 import pytest
 

@@ -1,9 +1,9 @@
-"""From jobs to forecasts, and how large a tree is worth measuring."""
+"""Tests forecasts from jobs, and how large a tree is worth measuring."""
 
 import pytest
 
 from benchmarks.theory.leviathan import expected_tokens
-from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
+from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, expensive, measured
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig, read_heads_config
 from vllm_spec_plugin.proposers.registry import CASCADE
@@ -64,7 +64,7 @@ def test_limits_are_what_is_left_if_one_thing_were_free(found: dict) -> None:
 
 
 def test_where_verifying_is_dear_nothing_is_drafted() -> None:
-    for one in forecasts(measured(verify=dear), WORKLOADS, LEVELS):
+    for one in forecasts(measured(verify=expensive), WORKLOADS, LEVELS):
         assert one.tokens == 0
         assert one.score == 1
 
@@ -120,7 +120,7 @@ def test_the_bundled_heads_have_trees_where_verifying_is_cheap() -> None:
 
 
 def test_where_a_chain_is_best_no_tree_is_measured() -> None:
-    config, part = parts(dear)
+    config, part = parts(expensive)
     with pytest.raises(NoTreeError, match=r"the best is a chain of 1"):
         tree_size(config, part, WORKLOADS, LEVELS, 8)
 

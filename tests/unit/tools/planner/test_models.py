@@ -1,4 +1,4 @@
-"""What `--vllm` may say, and what models take in memory."""
+"""Tests the values of `--vllm`, and the memory that models take."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_configs_of_vllms_drafters() -> None:
     [
         (["eagle3"], "is no JSON"),
         (["[1]"], "has no method"),
-        (['{"method": "ngram", "num_speculative_tokens": 4}'], "draft_length.tokens has it"),
+        (['{"method": "ngram", "num_speculative_tokens": 4}'], "draft_length.tokens sets it"),
         (['{"method": "ngram"}', '{"method": "ngram"}'], "each method once"),
     ],
 )

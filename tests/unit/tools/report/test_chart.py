@@ -18,7 +18,7 @@ def chart(*names: str, count: int = 2) -> Chart:
 
 
 def style(line: Any) -> tuple[Any, ...]:
-    """What tells a line from others."""
+    """Reads a line's colour, dashes and marker."""
     return line.get_color(), line._unscaled_dash_pattern, line.get_marker()
 
 

@@ -1,4 +1,4 @@
-"""Where figures are from."""
+"""Tests the provenance of figures."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What whole runs of training share: a small corpus, little time, and an interrupt in the middle of a step."""
+"""Shared by whole runs of training: a small corpus, little time, and an interrupt in the middle of a step."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What is read as training text, what is held out, and what is refused."""
+"""Tests which text is read for training, which is held out, and which is refused."""
 
 import json
 import sysconfig
@@ -121,4 +121,4 @@ def test_what_holds_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
     assert "no such file or folder" in refusal_of(tmp_path / "none")
     assert "no text in there" in refusal_of(tmp_path / "empty")
-    assert "is no text in UTF-8" in refusal_of(tmp_path / "x.bin")
+    assert "is not text in UTF-8" in refusal_of(tmp_path / "x.bin")

@@ -1,4 +1,4 @@
-"""What heads are taught: the right token, at the right distance."""
+"""Tests the objective of heads: the right token, at the right distance."""
 
 import math
 

@@ -14,7 +14,7 @@ ARMS = {
     K_1: PlannedArm(ArmPlan("fixed.yaml"), 1, is_fixed=True),
     K_4: PlannedArm(ArmPlan("fixed.yaml"), 4, is_fixed=True),
     OPTIMAL: PlannedArm(ArmPlan("optimal.yaml")),
-    STOCK: PlannedArm(ArmPlan({"method": "ngram"})),
+    STOCK: PlannedArm(ArmPlan({"method": "ngram"}), is_stock=True),
 }
 # Tokens per second at 1 and 8 streams: K = 4 is best at 1, K = 1 at 8.
 RATES = {NONE: (20.0, 100.0), K_1: (30.0, 110.0), K_4: (50.0, 80.0), OPTIMAL: (49.0, 109.0), STOCK: (40.0, 70.0)}

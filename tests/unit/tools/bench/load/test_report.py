@@ -26,7 +26,8 @@ def test_there_is_a_table_per_figure_with_a_column_per_level() -> None:
     assert row(found, "easy: tokens/s", K_4) == ["50.0 *", "80.0"]
     assert row(found, "easy: tokens/s", K_1) == ["30.0", "110 *"]
     assert row(found, "easy: speedup over no speculation", OPTIMAL) == ["2.45", "1.09"]
-    assert row(found, "easy: throughput over the best fixed K", OPTIMAL) == ["0.98", "0.99"]
+    assert row(found, "easy: speedup over vLLM's fastest arm", OPTIMAL) == ["1.23", "1.56"]
+    assert row(found, "easy: speedup over the best fixed K", OPTIMAL) == ["0.98", "0.99"]
     assert row(found, "easy: draft tokens", OPTIMAL) == ["4.00 (3.50)", "4.00 (3.50)"]
     assert row(found, "easy: draft tokens", NONE) == ["0.00", "0.00"]
     assert row(found, "easy: TPOT, ms (p50/p95/p99)", K_4) == ["20.0/20.0/20.0", "12.5/12.5/12.5"]
@@ -39,9 +40,15 @@ def test_there_is_a_table_per_figure_with_a_column_per_level() -> None:
 
 def test_the_conclusion_has_ratios_with_their_levels() -> None:
     conclusion = report(results(agreements={(OPTIMAL, EASY, 1): Agreement(9, 1, 0)})).conclusion
-    assert conclusion[:2] == [
-        "easy: optimal over no speculation: 2.45 times at 1 stream, 1.09 times at 8 streams.",
-        "easy: optimal over the best fixed K: 0.98 times at 1 stream, 0.99 times at 8 streams.",
+    assert conclusion[:4] == [
+        "easy: optimal over no speculation: 2.45 times at 1 stream (2.45 to 2.45), 1.09 times at 8 streams (1.09 to "
+        "1.09).",
+        "easy: optimal over vLLM's fastest arm: 1.23 times at 1 stream (1.23 to 1.23), 1.56 times at 8 streams (1.56 "
+        "to 1.56).",
+        "easy: optimal over the best fixed K: 0.98 times at 1 stream (0.98 to 0.98), 0.99 times at 8 streams (0.99 to "
+        "0.99).",
+        "easy: vLLM's ngram, K = 4 over no speculation: 2.00 times at 1 stream (2.00 to 2.00), 0.70 times at 8 streams "
+        "(0.70 to 0.70).",
     ]
     assert "All 9 greedy outputs are those of no speculation, up to ties." in conclusion
 
@@ -59,15 +66,19 @@ def noisy(*ratios: float, counts: tuple[int, int, int] = (40, 160, 100)) -> Swee
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (noisy(1.07, 0.7, 1.45), "within noise at 1 stream (±87%)"),
-        (noisy(1.04, 1.05, 1.06), "1.05 times at 1 stream"),
-        (noisy(0.94, 0.95, 0.96), "0.95 times at 1 stream"),
+        (noisy(1.07, 0.7, 1.45), "1.07 times at 1 stream (within noise, 0.70 to 1.45)"),
+        (noisy(1.04, 1.05, 1.06), "1.05 times at 1 stream (1.04 to 1.06)"),
+        (noisy(0.94, 0.95, 0.96), "0.95 times at 1 stream (0.94 to 0.96)"),
         (noisy(1.3), "1.30 times at 1 stream (one round: noise unknown)"),
-        (noisy(1.07, 0.7, 1.45, counts=(0, 0, 0)), "within noise at 1 stream (±87%, nothing drafted)"),
+        (
+            noisy(1.07, 0.7, 1.45, counts=(0, 0, 0)),
+            "1.07 times at 1 stream (within noise, 0.70 to 1.45, nothing drafted)",
+        ),
     ],
 )
 def test_the_conclusion_knows_its_noise_and_where_nothing_was_drafted(found: SweepResults, text: str) -> None:
     assert report(found).conclusion[0] == f"easy: optimal over no speculation: {text}."
+    assert row(found, "easy: speedup over no", OPTIMAL)[0].startswith("~") == ("within noise" in text)
 
 
 def test_programs_get_a_cell_per_arm_workload_and_level() -> None:
@@ -76,8 +87,10 @@ def test_programs_get_a_cell_per_arm_workload_and_level() -> None:
     assert len(cells) == len(ARMS) * len(found.cells)
     cell = cells[K_4, EASY, 8]
     assert cell["tokens_per_second"]["median"] == pytest.approx(80 * 1.02)
-    assert [cell["ratio"][name] for name in ("median", "low", "high", "error")] == pytest.approx([0.8, 0.8, 0.8, 0.0])
-    assert cell["ratio"]["exceeds_noise"] is True
+    assert [cell["ratio"][name] for name in ("median", "low", "high")] == pytest.approx([0.8, 0.8, 0.8])
+    assert cell["ratio"]["differs"] is True
+    assert (cell["over_vllm"]["arm"], cell["over_vllm"]["median"]) == (STOCK, pytest.approx(80 / 70))
+    assert cells[STOCK, EASY, 8]["over_vllm"] is None
     assert cell["ttft"]["p50"] == pytest.approx(2 / 81.6)
     assert (cell["rounds"], cell["drafts"], cell["draft_tokens"], cell["accepted_tokens"]) == (3, 120, 480, 300)
     assert cell["greedy"] == {"outputs": 9, "rounding": 2, "wrong": 0}

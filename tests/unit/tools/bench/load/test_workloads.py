@@ -1,4 +1,4 @@
-"""What the streams are asked for."""
+"""Tests the prompts of the streams."""
 
 import pytest
 

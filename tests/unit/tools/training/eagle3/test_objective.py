@@ -1,4 +1,4 @@
-"""What an EAGLE-3 head is taught: the right token at each step of its chains."""
+"""Tests the objective of an EAGLE-3 head: the right token at each step of its chains."""
 
 import pytest
 import torch
