@@ -10,7 +10,8 @@ import torch
 
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, RunsJobs, Tokens
 
-Floats, Ints = npt.NDArray[np.float64], npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 # Parameters that drop tokens.
 TRUNCATIONS = ("min_p", "top_k", "top_p")
 

@@ -8,14 +8,17 @@ import pytest
 
 from vllm_spec_tools.certify.always_valid import p_value
 from vllm_spec_tools.certify.draft_share import DraftShare
+from vllm_spec_tools.certify.jobs import Tokens
 from vllm_spec_tools.certify.power import FAULTS, found_share, smallest_fault
 from vllm_spec_tools.certify.target_probabilities import Floats, Row
 
-PROMPT, PREFIX = (9,), (1, 2)
+PROMPT: Tokens = (9,)
+PREFIX: Tokens = (1, 2)
 P, DRAFTS = np.array([0.5, 0.3, 0.2]), Counter({1: 6, 2: 2})
-ROWS = {PROMPT: {PREFIX: Row(np.arange(3), P, 0.0)}}
+Rows = dict[Tokens, dict[Tokens, Row]]
+ROWS: Rows = {PROMPT: {PREFIX: Row(np.arange(3), P, 0.0)}}
 # One draft token per prefix, of a probability between 0.3 and 0.7.
-PREFIXES = [(i,) for i in range(20)]
+PREFIXES: list[Tokens] = [(i,) for i in range(20)]
 
 
 def test_expectation_over_all_outcomes_is_1_whatever_was_drafted_before() -> None:
@@ -44,8 +47,8 @@ def rounds(rng: np.random.Generator, size: int, change: float) -> DraftShare:
 
     Below 0 it is the share that is rejected although it should have been accepted.
     """
-    rows, test = {PROMPT: {}}, DraftShare()  # type: ignore[var-annotated]
-    laws: dict[tuple[int, ...], Floats] = {}
+    rows: Rows = {PROMPT: {}}
+    test, laws = DraftShare(), dict[Tokens, Floats]()
     for prefix, p in zip(PREFIXES, np.linspace(0.3, 0.7, len(PREFIXES)), strict=True):
         rows[PROMPT][prefix] = Row(np.arange(2), np.array([p, 1 - p]), 0.0)
         changed = p + change * (1 - p) if change > 0 else p * (1 + change)
@@ -90,7 +93,8 @@ def test_the_named_fault_is_found_in_95_of_100_and_a_smaller_one_is_not() -> Non
 
 def test_a_fault_that_moves_nothing_is_never_named() -> None:
     """The draft token is the only possible one; and there is nothing to look at."""
-    rows, test = {PROMPT: {PREFIX: Row(np.arange(1), np.ones(1), 0.0)}}, DraftShare()
+    rows: Rows = {PROMPT: {PREFIX: Row(np.arange(1), np.ones(1), 0.0)}}
+    test = DraftShare()
     for _ in range(3):
         test.add({(PROMPT, PREFIX): Counter({0: 500})}, {(PROMPT, PREFIX): Counter({0: 500})}, rows)
     assert smallest_fault(test.cells, test.drafts, math.log(1e5)) is None
