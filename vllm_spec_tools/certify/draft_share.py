@@ -84,14 +84,15 @@ class DraftShare:
 
 
 def _cell(text: Text, count: int, before: Counter[int], row: Row) -> Cell | None:
-    listed = [(token_id, number, p) for token_id, number in before.items() if (p := row.prob(token_id))]
+    listed = [(token_id, number, prob) for token_id, number in before.items() if (prob := row.prob(token_id))]
     if not listed:
         return None
-    token_ids, numbers, probs = (list(column) for column in zip(*listed, strict=True))
+    token_ids, numbers, probs = zip(*listed, strict=True)
+    # Last all other tokens.
     p, n = np.array([*probs, 1.0]), np.array([*numbers, 0.0])
-    # Of the estimate of q over p, for the tokens and all others.
+    # Of the estimate of q over p.
     ratio = (n / p + _PRIOR) / (n.sum() + _PRIOR)
     q = n / (n.sum() + _PRIOR)
     more = np.log1p(SHARES * (ratio[:, None] - 1))
     fewer = np.log1p(-SHARES * q[:, None]) - np.log1p(-SHARES * (q * p).sum())
-    return Cell(text, count, token_ids, p[:-1], np.concatenate([more, fewer], 1))
+    return Cell(text, count, list(token_ids), p[:-1], np.concatenate([more, fewer], 1))

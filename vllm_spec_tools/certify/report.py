@@ -44,8 +44,9 @@ def verdict(report: Certificate) -> str:
     checks = report.of_drafts
     missing = sum(check.outcome == "not tested" for check in checks)
     told = f"Exact in {len(checks) - missing} of {len(checks)} checks"
-    if names := report.not_as_configured:
-        told += f"; not tested as configured, but with random draft lengths only: {', '.join(names)}"
+    if report.not_as_configured:
+        forced = ", ".join(report.not_as_configured)
+        told += f"; not tested as configured, but with random draft lengths only: {forced}"
     return told + (f"; not tested at all: {untested}." if untested else ".")
 
 

@@ -61,7 +61,7 @@ class FakeEngine:
     def run(self, job: Job) -> JobResult:
         self._verified = self._accepted = 0
         outputs = [[self._output(request, i) for i in range(request.params.get("n", 1))] for request in job.requests]
-        metrics = {
+        metrics: dict[str, float] = {
             "vllm:spec_decode_num_draft_tokens": self._verified,
             "vllm:spec_decode_num_accepted_tokens": self._accepted,
             "vllm:num_preemptions": 3,

@@ -58,7 +58,7 @@ def decode(rng: np.random.Generator, fault: Fault = EXACT, probs: Floats = P) ->
     while len(tokens) < LENGTH:
         new: list[int] = []
         most = int(rng.integers(min(MOST, LENGTH - len(tokens) - 1) + 1)) if fault.drafts else 0
-        drafts = []
+        drafts = list[int]()
         for _ in range(most):
             drafts.append(int(rng.choice(3, p=Q[drafts[-1] if drafts else context])))
         for draft in drafts:
