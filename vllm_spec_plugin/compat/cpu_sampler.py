@@ -67,5 +67,5 @@ wrap(CPUModelRunner, "_sample", keeping_generators)
 wrap(CPUModelRunner, "_bookkeeping_sync", _without_generators)
 
 
-class MendedSampler:
+class PatchedSampler:
     """Extends no method; vLLM imports the module of a worker's extension in each worker process."""

@@ -14,7 +14,7 @@ from tests.engine.books import holding
 from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
-from tests.unit.scheduling.test_pipelines import either
+from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.ways.pipelines import Bench, K, add
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
@@ -293,6 +293,19 @@ def salts_counted(bench: Bench) -> None:
     assert total(pipeline, "requests_without_salt") == 3
 
 
+def tenants_apart(bench: Bench) -> None:
+    """A tenant's next request drafts from the tenant's own finished response, and from no other tenant's."""
+    pipeline = bench.pipeline(unpredictable)
+    accepted = []
+    for salt in ("one", "two", "one"):
+        before = total(pipeline, "accepted_per_position")
+        add(pipeline, f"r{len(accepted)}", 6, 24, {"extra_args": {"spec_method": "suffix"}}, cache_salt=salt)
+        pipeline.finish()
+        accepted.append(sum(total(pipeline, "accepted_per_position")) - sum(before))
+    assert accepted[:2] == [0, 0]
+    assert accepted[2] > 10
+
+
 class Pausing(FixedControl):
     """Drafts in the first steps, and then no more."""
 
@@ -338,6 +351,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("scheduling", "min_tokens"): min_tokens,
     ("scheduling", "not running"): only_running,
     ("scheduling", "left out"): left_out,
+    ("scheduling", "tenants"): tenants_apart,
     ("drafts", "certain"): certain,
     ("counter", "drafts"): drafts_counted,
     ("counter", "draft_tokens"): drafts_counted,
