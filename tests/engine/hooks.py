@@ -19,7 +19,7 @@ def install(arguments: dict[str, Any]) -> None:
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("random_lengths"):
-        lengths.install()
+        arguments["speculative_config"] = lengths.with_random_lengths(arguments["speculative_config"])
     if arguments.pop("equal_steps"):
         lengths.equal_steps()
     if arguments.pop("generic_pass"):

@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 
 from tests.engine.books import holding
-from tests.engine.lengths import RandomControl, equal_clock
+from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either, unpredictable
@@ -20,6 +20,7 @@ from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.scheduling.draft_length.control import StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
 from vllm_spec_plugin.support.ways import Way
 
 PREDICTION = {"method": "prediction"}
@@ -114,7 +115,7 @@ def predictions(bench: Bench) -> None:
 
 def outputs(bench: Bench) -> None:
     """Lengths and the order of proposers are random; some requests are preempted."""
-    pipeline = bench.pipeline(either, num_blocks=20, control=RandomControl())
+    pipeline = bench.pipeline(either, num_blocks=20, control=RandomControl(0))
     sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
@@ -132,7 +133,7 @@ def outputs(bench: Bench) -> None:
 
 def nothing_is_kept(bench: Bench) -> None:
     """Half of the requests are aborted. A request that comes under a name of before is a new one."""
-    pipeline, rng = bench.pipeline(either, control=RandomControl()), random.Random(1)
+    pipeline, rng = bench.pipeline(either, control=RandomControl(0)), random.Random(1)
     for _ in range(2):
         for i in range(24):
             pipeline.add(f"r{i}", i, 5, 20)
@@ -155,7 +156,7 @@ def end_of_output(bench: Bench) -> None:
 def min_tokens(bench: Bench) -> None:
     bench.monkeypatch.setattr("vllm_spec_plugin.scheduling.native.holds_min_tokens_too_long", lambda config: True)
     """On V1 the token after accepted drafts could not be a stop token then. Lengths are random."""
-    pipeline = bench.pipeline(either, control=RandomControl())
+    pipeline = bench.pipeline(either, control=RandomControl(0))
     for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
         pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
         first = len(pipeline.verified)
