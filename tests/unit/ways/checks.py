@@ -296,7 +296,7 @@ def salts_counted(bench: Bench) -> None:
 def tenants_apart(bench: Bench) -> None:
     """A tenant's next request drafts from the tenant's own finished response, and from no other tenant's."""
     pipeline = bench.pipeline(unpredictable)
-    accepted = []
+    accepted: list[int] = []
     for salt in ("one", "two", "one"):
         before = total(pipeline, "accepted_per_position")
         add(pipeline, f"r{len(accepted)}", 6, 24, {"extra_args": {"spec_method": "suffix"}}, cache_salt=salt)
