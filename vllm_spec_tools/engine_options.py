@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.schema.errors import UserError, config_error
 
 STOCK_EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 SET_BY_COMMAND = "leave it out: the command sets it"
@@ -39,7 +39,7 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
         if name in refused:
             raise UserError(f"options after --: got --{name.replace('_', '-')}; {refused[name]}")
     if enforce_eager and options.get("enforce_eager") is False:
-        raise UserError("options after --: got --no-enforce-eager beside --enforce-eager; allowed: one of them")
+        raise UserError("options after --: got --no-enforce-eager and --enforce-eager; allowed: one of them")
     return options
 
 
@@ -71,14 +71,19 @@ def speculative_json(option: str, text: str, example: str, *, needs_tokens: bool
     """Reads one of vLLM's speculative configs.
 
     Raises:
-        UserError: it is no JSON, or names no method, or no number of tokens where it must.
+        UserError: it is not JSON, names no method, or no number of tokens where it must.
+        ConfigError: vLLM does not know its method or a key, or a package is missing.
     """
+    from vllm_spec_tools.vllm_json import missing_package, mistakes_in
+
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{option}: is no JSON: {error}; allowed: as in {example}") from None
+        raise UserError(f"{option}: is not JSON: {error}; allowed: as in {example}") from None
     if not isinstance(given, dict) or not isinstance(given.get("method"), str):
         raise UserError(f"{option}: has no method; allowed: as in {example}")
+    if mistakes := mistakes_in(given) or missing_package(given["method"]):
+        raise config_error(option, mistakes)
     tokens = given.get("num_speculative_tokens")
     if needs_tokens and not (type(tokens) is int and tokens > 0):
         raise UserError(f"{option}: has no num_speculative_tokens; allowed: as in {example}")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import EngineChoice, engine_of
+from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
+from vllm_spec_plugin.support.ways import Part, Way, way_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import AsyncEngineArgs, ModelConfig
@@ -97,8 +99,11 @@ def check_cores(arguments: argparse.Namespace) -> None:
         )
 
 
-def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> EngineChoice:
-    """Runs the checks that a server runs before it starts a process or reads weights; returns what would serve.
+def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[EngineChoice, Way]:
+    """Runs the checks that a server runs before it starts a process or reads weights.
+
+    Returns:
+        What would serve, and how it would draft.
 
     Raises:
         ConfigError: vLLM or the plugin refuses the server.
@@ -108,15 +113,19 @@ def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> Eng
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:
-        return engine_of(vllm_args.create_server_config(engine_args, arguments.headless))
+        served = vllm_args.create_server_config(engine_args, arguments.headless)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
+    is_async = bool(served.scheduler_config.async_scheduling)
+    return engine_of(served), way_of(config_in(settings), is_v2=served.use_v2_model_runner, is_async=is_async)
 
 
-def refused_features(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Returns what the start-up gate refuses for a server, without a configuration file: messages by feature.
+def refused_ways(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Returns what the start-up gate refuses for a server, without a configuration file.
+
+    Messages by way to draft, and by part of own proposers with further rules.
 
     Properties of a draft model are not among them, nor those that only loaded layers show.
 
@@ -125,14 +134,14 @@ def refused_features(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """
     from vllm_spec_plugin.compat.read_facts import read_facts
     from vllm_spec_plugin.support.refusals import refusals
-    from vllm_spec_plugin.support.rules import Feature
 
     try:
         config = vllm_args.create_server_config(_engine_args(arguments), arguments.headless)
     except Exception as error:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
     facts = read_facts(config, None)
-    return {feature: list(map(str, refusals(frozenset({feature}), facts))) for feature in Feature}
+    asked = {way: (way, frozenset[Part]()) for way in Way} | {part: (Way.OWN, frozenset({part})) for part in Part}
+    return {name: list(map(str, refusals(way, parts, facts))) for name, (way, parts) in asked.items()}
 
 
 def _engine_args(arguments: argparse.Namespace) -> "AsyncEngineArgs":

@@ -27,6 +27,7 @@ from vllm_spec_tools.server_metrics import ServerMetrics
 HOST = "127.0.0.1"
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB of an engine's KV cache on a CPU
 _TAIL_LINES = 30
+_SHUTDOWN_SECONDS = 30
 _POLL_SECONDS = 0.2
 
 
@@ -294,15 +295,26 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
     parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument(
+        "--shutdown-timeout",
+        type=int,
+        default=_SHUTDOWN_SECONDS,
+        help="seconds that open requests have to finish after Ctrl-C or SIGTERM (default: %(default)s)",
+    )
     options, extra = parser.parse_known_args(arguments)
     if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
+    if not 0 < options.port < 65_536:
+        parser.error(f"--port: got {options.port}; allowed: from 1 to 65535")
+    if options.shutdown_timeout < 0:
+        parser.error(f"--shutdown-timeout: got {options.shutdown_timeout}; allowed: a number of seconds from 0")
     try:
         from vllm_spec_tools.bench.engine_args import model_source
 
         options.model = model_source("--model", options.model, "target")
         _check_port(options.port)
-        command = serve_command(options.model, options.config, options.port, extra)
+        grace = ("--shutdown-timeout", str(options.shutdown_timeout))
+        command = serve_command(options.model, options.config, options.port, [*grace, *extra])
         environment = serving_environment(options.model)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")

@@ -8,28 +8,20 @@ from typing import Any
 from tests.assemble import ADDED
 from tests.matrix import native
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
-from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
-from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.support.rules import (
-    DRAFT_MODELS,
-    DRAFTER_PASSES,
-    EVERYTHING,
-    NATIVE,
-    RULES,
-    SERVED_LAYERS,
-    TESTED_CONNECTORS,
-    TREES,
+from tests.ways import page as ways
+from vllm_spec_plugin.metrics.counters import (
+    GRAMMAR,
+    POOLING,
+    PROMPT_EMBEDS,
+    RESUMABLE,
+    THINKING_BUDGET,
+    WITHOUT_DRAFTS,
 )
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
+from vllm_spec_plugin.support.rules import RULES, SERVED_LAYERS, TESTED_CONNECTORS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
-_FEATURES = {
-    EVERYTHING: "drafts",
-    TREES: "trees",
-    DRAFT_MODELS: "draft models",
-    NATIVE: "`method: vllm`",
-    DRAFTER_PASSES: "drafters on V2, `method: vllm`",
-}
 # What was run of each layout; what is refused of it, the gate says.
 _RUN_LAYOUTS = {
     "--tensor-parallel-size": "two CPU ranks; on V2 with suffix and Medusa chains: tests/engine/test_parallel.py",
@@ -50,6 +42,10 @@ _REQUESTS = {
     ),
     PROMPT_EMBEDS: ("with embeddings in the prompt", "these positions have no token ids to draft from"),
     POOLING: ("for pooling", "nothing is sampled"),
+    GRAMMAR: (
+        "sampled ones with structured outputs, with `method: vllm` and `draft_sample_method: probabilistic`",
+        "vLLM cuts a sampled draft at the first token that the grammar excludes, which biases outputs",
+    ),
 }
 
 _HOW = """\
@@ -85,7 +81,7 @@ _NATIVE_HOW = """\
 vLLM's own drafters with the plugin's draft lengths, `method: vllm`: a third of the requests has `spec: off`, a third
 `spec_tokens: 2`, and lengths are random between 0 and 4. Outputs at temperature 0 equal those of vLLM without
 speculation on the same runner, as above. On V2 there are 8 requests of 24 tokens: its kernels run by
-[Triton's interpreter](v2.md). "not runnable here" is what vLLM does not start with on a CPU without the plugin either.
+[Triton's interpreter](v2.md). "not runnable here": vLLM alone cannot start this combination on a CPU either.
 [v2.md](v2.md) has sampled outputs on V2."""
 
 
@@ -122,7 +118,7 @@ def render(results: Mapping[str, Any]) -> str:
             "## Models",
             "",
             f"Of the {len(verdicts)} cells of this table, {count[EXACT]} are exact and {count[REFUSED]} refused, on",
-            f"vLLM {vllms}; {len(verdicts) - sum(count.values())} have another result, or differ.",
+            f"vLLM {vllms}; {len(verdicts) - sum(count.values())} have another result, or differ between versions.",
             "",
             *table,
             "",
@@ -150,6 +146,8 @@ def render(results: Mapping[str, Any]) -> str:
             *_connectors(),
             "",
             *_requests(),
+            "",
+            *ways.lines(),
             "",
             *_settings(),
             "",
@@ -232,7 +230,7 @@ def _layouts() -> list[str]:
         served: dict[str, list[str]] = {}
         for rule in RULES:
             if rule.subject == flag:
-                served.setdefault(rule.allowed, []).append(_FEATURES[rule.features])
+                served.setdefault(rule.allowed, []).append(rule.scope.name)
         shown = "; ".join(f"{', '.join(what)}: {allowed}" for allowed, what in served.items())
         lines.append(f"| `{flag}` | {shown or 'any'} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
@@ -242,14 +240,17 @@ def _layouts() -> list[str]:
 def _connectors() -> list[str]:
     named = ", ".join(f"`{name}`" for name in TESTED_CONNECTORS)
     served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED)
+    unserved = "cascades before `method: vllm`, and own proposers on V2, are served with no connector"
     how = "a first run, and a second one whose prompts are loaded: tests/engine/test_connectors.py"
     return [
         "## KV connectors",
         "",
         "| `--kv-transfer-config` | served with | tested |",
         "|---|---|---|",
-        f"| {named} | chains of {served}; `method: vllm` | {how} |",
+        f"| {named} | on V1, chains of {served}; `method: vllm` alone | {how} |",
         "| others | `method: vllm` alone | |",
+        "",
+        f"{unserved[0].upper()}{unserved[1:]}.",
         "",
         "With NIXL and a drafter that is a model, servers for prefill and decode need the same drafter: vLLM checks it",
         "at the handshake ([49230](https://github.com/vllm-project/vllm/pull/49230)).",
@@ -273,8 +274,7 @@ def _settings() -> list[str]:
     lines = [
         "## Settings",
         "",
-        "What else the gate at start-up looks at; `vllm-spec check plugin.yaml --model M` says it without a start.",
-        "Drafts are those that the plugin verifies itself: on V1, with proposers of its own.",
+        "Further checks at start-up; `vllm-spec check plugin.yaml --model M` reports them without starting a server.",
         "",
         "| key or flag | for | must be | since otherwise |",
         "|---|---|---|---|",
@@ -282,6 +282,5 @@ def _settings() -> list[str]:
     for rule in RULES:
         # Kinds of layers are the table above.
         if rule.allowed != SERVED_LAYERS:
-            what = _FEATURES[rule.features]
-            lines.append(f"| `{rule.subject}` | {what} | {rule.allowed} | {rule.reason} |")
+            lines.append(f"| `{rule.subject}` | {rule.scope.name} | {rule.allowed} | {rule.reason} |")
     return lines

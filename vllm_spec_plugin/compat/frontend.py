@@ -3,12 +3,15 @@
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from vllm_spec_plugin.compat import v2_limits
 from vllm_spec_plugin.compat.patching import wrap
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import (
+        AsyncLLM,
         PrometheusStatLogger,
         RequestOutputCollector,
         SamplingParams,
@@ -19,29 +22,34 @@ if TYPE_CHECKING:
 
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
+_STOPPED = "The server was stopped before the response was complete. Please send the request to another instance."
 Payload = list[dict[str, Any]]
 
 
 def patch(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
+    check: "Callable[[SamplingParams, SpeculativeConfig], None]",
     start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
 ) -> None:
-    """Allows sampling parameters that the plugin's sampler supports, and exports the plugin's metrics.
+    """Allows sampling parameters that the plugin's sampler supports, exports its metrics, and ends requests at a stop.
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
         vllm_verifies: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
-        check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
+        check: checks a request for that `SpeculativeConfig`; raises what vLLM answers with status 400.
         start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
         export: receives the engine's counters of a step, and the same labels.
     """
     from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.metrics.loggers import StatLoggerManager
 
+    wrap(AsyncLLM, "shutdown", _ending_requests(is_ours))
     wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, vllm_verifies, check))
+    wrap(InputProcessor, "process_inputs", v2_limits.refusing(is_ours))
     wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
 
@@ -105,17 +113,40 @@ def bad_request(parameter: str) -> Iterator[None]:
 def _checked(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
     vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
-    check: "Callable[[dict[str, Any] | None, SpeculativeConfig], None]",
+    check: "Callable[[SamplingParams, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: "SamplingParams", speculative_config: "SpeculativeConfig | None") -> None:
             if not is_ours(speculative_config) or vllm_verifies(speculative_config):
                 original(self, speculative_config)
             if speculative_config is not None and is_ours(speculative_config):
-                with bad_request("vllm_xargs"):
-                    check(self.extra_args, speculative_config)
+                check(self, speculative_config)
 
         return validate_spec_decode
+
+    return replace
+
+
+def _ending_requests(is_ours: "Callable[[SpeculativeConfig | None], bool]") -> Callable[..., Any]:
+    """Ends the requests that are open when a server stops with an error of status 503.
+
+    vLLM kills the engine and cancels the task that would report its end, so that open requests never end, and the
+    server waits for their connections (https://github.com/vllm-project/vllm/pull/36964).
+    """
+    from vllm.exceptions import GracefulHTTPError
+
+    def replace(original: Callable[..., None]) -> Callable[..., None]:
+        def shutdown(self: "AsyncLLM", timeout: float | None = None) -> None:
+            original(self, timeout)
+            # vLLM calls this again for each object that is deleted, also if its constructor failed.
+            task = getattr(self, "output_handler", None)
+            if task is None or task.get_loop().is_closed() or not is_ours(self.vllm_config.speculative_config):
+                return
+            error = GracefulHTTPError(_STOPPED, HTTPStatus.SERVICE_UNAVAILABLE)
+            # The cancellation comes first in this loop.
+            task.get_loop().call_soon_threadsafe(self.output_processor.propagate_error, error)
+
+        return shutdown
 
     return replace
 

@@ -1,6 +1,8 @@
 """The installed vLLM, as its metadata, code and libraries say; imports nothing of it."""
 
+import ast
 import re
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,3 +44,30 @@ def installation_fault() -> str:
         names = " or ".join(_CPU_LIBRARIES if is_cpu else _LIBRARIES)
         return f"{folder} has no compiled libraries of {'a CPU' if is_cpu else 'any'} build ({names})"
     return ""
+
+
+def speculative_methods() -> tuple[str, ...]:
+    """Returns the methods that the installed vLLM's speculative config may name; empty if there is no vLLM.
+
+    Reads the source, as an import takes many seconds.
+    """
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:
+        return ()
+    source = (Path(spec.origin).parent / "config" / "speculative.py").read_text()
+    assigned = {
+        target.id: node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def words(name: str) -> Iterator[str]:
+        for node in ast.walk(assigned[name]):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.Name) and node.id in assigned:
+                yield from words(node.id)
+
+    return tuple(words("SpeculativeMethod")) if "SpeculativeMethod" in assigned else ()

@@ -32,6 +32,7 @@ __all__ = [
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
+    "gather_logprobs",
     "joined",
     "leaves_logits_alone",
     "limit_thinking",
@@ -117,14 +118,56 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
 def needs_own_sampler(metadata: SamplingMetadata) -> bool:
     """Whether a step without drafts needs the plugin's sampler instead of vLLM's.
 
-    Seeded requests need it, as their noise belongs to the output position, and thinking budgets (`limit_thinking`).
+    Seeded requests need it, as their noise belongs to the output position, thinking budgets (`limit_thinking`), and
+    given logprob tokens (`gather_logprobs`).
     """
-    return bool(metadata.generators) or _thinking(metadata) is not None
+    return bool(metadata.generators or metadata.logprob_token_ids) or _thinking(metadata) is not None
 
 
 def needs_whole_batch(metadata: SamplingMetadata) -> bool:
-    """Whether a step cannot be verified in parts: vLLM's thinking budgets and given logprob tokens are of batches."""
-    return bool(metadata.logprob_token_ids) or _thinking(metadata) is not None
+    """Whether a step cannot be verified in parts: vLLM applies thinking budgets to a whole batch."""
+    return _thinking(metadata) is not None
+
+
+def gather_logprobs(
+    sampler: Sampler,
+    logprobs: torch.Tensor,
+    tokens: torch.Tensor,
+    metadata: SamplingMetadata,
+    requests: range,
+    width: int,
+) -> LogprobsTensors:
+    """Gathers the logprobs that each row's request asked for: of its `logprob_token_ids`, or of the likeliest tokens.
+
+    vLLM's sampler has one row per request, and gives the likeliest tokens to no request of a batch in which one has
+    `logprob_token_ids`.
+
+    Args:
+        sampler: vLLM's sampler.
+        logprobs: [len(requests) * width, vocab_size] float32.
+        tokens: [len(requests) * width] int64, sampled token of each row; its logprob and rank come first.
+        metadata: vLLM's `SamplingMetadata` of the whole batch.
+        requests: indices in the batch of the requests that have rows.
+        width: number of rows of a request.
+
+    Returns:
+        vLLM's `LogprobsTensors`, of equal width for all parts of a batch. A request reads as many columns as it asked
+        for.
+    """
+    given, num_likeliest = metadata.logprob_token_ids or {}, metadata.max_num_logprobs or 0
+    likeliest: LogprobsTensors = sampler.gather_logprobs(logprobs, num_likeliest, tokens)
+    if not given:
+        return likeliest
+    missing = max(0, max(map(len, given.values())) - num_likeliest)
+    ids = torch.nn.functional.pad(likeliest.logprob_token_ids, (0, missing))
+    values = torch.nn.functional.pad(likeliest.logprobs, (0, missing), value=float("-inf"))
+    for index, request in enumerate(requests):
+        if own := given.get(request):
+            rows = slice(index * width, (index + 1) * width)
+            columns = torch.tensor(own, device=logprobs.device)
+            ids[rows, 1 : 1 + len(own)] = columns.to(ids.dtype)
+            values[rows, 1 : 1 + len(own)] = logprobs[rows, columns]
+    return LogprobsTensors(ids, values, likeliest.selected_token_ranks)
 
 
 def joined(parts: Sequence[LogprobsTensors]) -> LogprobsTensors:

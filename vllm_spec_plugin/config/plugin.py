@@ -32,7 +32,7 @@ class VerificationConfig(Section):
     )
     method: Literal["block", "token"] = Field(
         default_factory=lambda known: "token" if known["lenience"] < 1 else "block",
-        description="How sampled draft chains are verified. Both are exact; block verifies all draft tokens of a "
+        description="Verification of sampled draft chains. Both are exact; block verifies all draft tokens of a "
         "request jointly and accepts more of them, token verifies one after the other.",
     )
 
@@ -51,13 +51,13 @@ class PluginConfig(Section):
         description="The proposer that drafts tokens."
     )
     draft_length: Annotated[DraftLengthConfig, ChosenBy("policy", default="optimal")] = Field(
-        default=OptimalDraftLength(), description="How many tokens are drafted."
+        default=OptimalDraftLength(), description="Numbers of tokens to draft."
     )
-    verification: VerificationConfig = Field(default=VerificationConfig(), description="Which drafts are accepted.")
+    verification: VerificationConfig = Field(default=VerificationConfig(), description="Verification of drafts.")
     stream_granularity: Literal["free", "token", "fixed"] = Field(
         default="free",
-        description="How tokens are streamed: free sends each step's tokens at once; token sends them one by one, as "
-        "without speculation; fixed sends groups of stream_tokens.",
+        description="Sizes of streamed groups of tokens: free sends each step's tokens at once; token sends them one "
+        "by one, as without speculation; fixed sends groups of stream_tokens.",
     )
     stream_tokens: Annotated[int, Field(ge=2, le=MAX_STREAM_TOKENS)] | None = Field(
         default_factory=lambda known: (
@@ -159,7 +159,7 @@ class PluginConfig(Section):
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])
         if self.drafts_trees and self.kv_proposer is not None:
-            text = f"got {self.proposers[self.kv_proposer].method}, which keeps a KV cache, beside a tree"
+            text = f"got {self.proposers[self.kv_proposer].method}, which keeps a KV cache, together with a tree"
             conflicts([("proposer.method", f"{text}; allowed: chains, or one of the two")])
         for i, proposer in enumerate(self.proposers):
             tree = proposer.fixed_tree

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.section import ProposerConfig
 
 SPEC, SPEC_TOKENS, SPEC_METHOD, SPEC_PREDICTION = "spec", "spec_tokens", "spec_method", "spec_prediction"
-_ALL = (SPEC, SPEC_TOKENS, SPEC_METHOD, SPEC_PREDICTION)
+NAMES = (SPEC, SPEC_TOKENS, SPEC_METHOD, SPEC_PREDICTION)
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def check_options(
     texts = {key: value for key, value in (extra_args or {}).items() if isinstance(key, str)}
     given = {key: value for key, value in texts.items() if key == SPEC or key.startswith(f"{SPEC}_")}
     for key, value in given.items():
-        if key not in _ALL:
-            raise _refusal(key, "unknown key", ", ".join(_ALL))
+        if key not in NAMES:
+            raise _refusal(key, "unknown key", ", ".join(NAMES))
         if key == SPEC and not (isinstance(value, str) and value in ("on", "off")):
             raise _refusal(key, f"got {show(value)}", "on or off")
         if key == SPEC_TOKENS and (type(value) is not int or not 1 <= value <= max_tokens):
@@ -68,7 +68,24 @@ def check_options(
             raise _refusal(key, "the server does not draft from predictions", "a server with method prediction")
     others = ", ".join(sorted(set(given) - {SPEC, SPEC_PREDICTION}))
     if given.get(SPEC) == "off" and others:
-        raise _refusal(SPEC, f"got 'off' beside {others}", f"off by itself, or {others} without it")
+        raise _refusal(SPEC, f"got 'off' together with {others}", f"off by itself, or {others} without it")
+
+
+def check_verified_by_vllm(logprob_token_ids: Sequence[int] | None) -> None:
+    """Refuses what vLLM's verification of drafts would answer wrongly, for a server on which vLLM verifies.
+
+    On V1 its rejection sampler ends the engine (vLLM issue 44727), on V2 it returns the likeliest tokens instead; one
+    such request of a batch is enough, with drafts or without.
+
+    Args:
+        logprob_token_ids: the request's.
+
+    Raises:
+        ValueError: names the parameter, the value given and what is allowed.
+    """
+    if logprob_token_ids is not None:
+        given = f"logprob_token_ids: got {len(logprob_token_ids)} token ids, but vLLM verifies this server's drafts"
+        raise ValueError(f"{given} and returns others; allowed: logprobs, or a server without speculation")
 
 
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:

@@ -40,8 +40,8 @@ class Exporter:
         self._proposer_seconds = counter("proposer_seconds", "Time spent proposing drafts.", "method")
         self._verification_seconds = counter("verification_seconds", "Seconds spent verifying draft tokens.")
         self._tree_seconds = counter("tree_seconds", "Time spent laying out trees and copying KV blocks for them.")
-        self._blocks_reserved = counter("kv_blocks_reserved", "KV blocks given out for tokens to be drafted.")
-        self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks taken back from drafts.")
+        self._blocks_reserved = counter("kv_blocks_reserved", "KV blocks reserved for draft tokens.")
+        self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks returned after drafting.")
         self._verified = counter("verified_tokens", "Draft tokens verified, by position.", "method", "position")
         self._accepted = counter("accepted_tokens", "Draft tokens accepted, by position.", "method", "position")
 
@@ -68,7 +68,7 @@ class Exporter:
         self._without_salt = counter("requests_without_salt", salt)
         lost = "Requests that a head can no longer draft for: hidden states of their text are missing."
         self._lost = counter("requests_lost", lost, "method")
-        self._switched_off = counter("switched_off", "Times that a request was no longer drafted for.", "method")
+        self._switched_off = counter("switched_off", "Switches of a request's drafts to off.", "method")
         predicted, measured = "Expected time of steps with a forecast.", "Measured time of the same steps."
         self._predicted = counter("predicted_step_seconds", predicted, "method")
         self._measured = counter("measured_step_seconds", measured, "method")

@@ -71,7 +71,7 @@ class GuardedProposer:
         if drawn and not self._are_sound(*drawn.values()):
             for i, probs in drawn.items():
                 if not self._are_sound(probs):
-                    self._drop(requests[i], BAD_PROBS, "q is no distribution over the vocabulary")
+                    self._drop(requests[i], BAD_PROBS, "q is not a distribution over the vocabulary")
                     checked[i] = NO_DRAFT
         # Verifying a drawn token as certain is exact as well.
         for i in drawn:

@@ -1,14 +1,14 @@
 """Checks requests, reads predicted outputs and exports metrics in vLLM's frontend process."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_spec_plugin.compat import frontend, openai_api
 from vllm_spec_plugin.config.plugin import PluginConfig
-from vllm_spec_plugin.config.request_options import SPEC_PREDICTION, check_options
+from vllm_spec_plugin.config.request_options import SPEC_PREDICTION, check_options, check_verified_by_vllm
 from vllm_spec_plugin.register import predictions
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.compat.types import SpeculativeConfig
+    from vllm_spec_plugin.compat.types import SamplingParams, SpeculativeConfig
 
 PROPOSER = "vllm_spec_plugin.drafting.drafter.Drafter"
 # Attribute of vLLM's `SpeculativeConfig`: a `Served`.
@@ -69,14 +69,18 @@ def is_ours(speculative_config: "SpeculativeConfig | None") -> bool:
     return hasattr(speculative_config, _SERVED)
 
 
-def _check_request(extra_args: dict[str, Any] | None, speculative_config: "SpeculativeConfig") -> None:
+def _check_request(params: "SamplingParams", speculative_config: "SpeculativeConfig") -> None:
     served = served_by(speculative_config)
-    check_options(
-        extra_args,
-        speculative_config.num_speculative_tokens,
-        served.methods,
-        takes_predictions=served.takes_predictions,
-    )
+    if served.vllm_verifies:
+        with frontend.bad_request("logprob_token_ids"):
+            check_verified_by_vllm(params.logprob_token_ids)
+    with frontend.bad_request("vllm_xargs"):
+        check_options(
+            params.extra_args,
+            speculative_config.num_speculative_tokens,
+            served.methods,
+            takes_predictions=served.takes_predictions,
+        )
 
 
 def _vllm_verifies(speculative_config: "SpeculativeConfig | None") -> bool:

@@ -97,4 +97,4 @@ def text_of(given: Any) -> str:
 
 
 def _too_long(got: str, max_model_len: int) -> ValueError:
-    return ValueError(f"prediction: got {got}; allowed: at most {max_model_len:,} tokens, the model's longest text")
+    return ValueError(f"prediction: got {got}; allowed: at most {max_model_len:,} tokens, the model's maximum length")

@@ -27,8 +27,8 @@ def check_vllm() -> None:
         return
     problem = f"half-assembled: {fault}" if fault else f"vLLM {found}" if found else "no vLLM"
     install = _CPU if is_cpu_build(found) else _CUDA if found else f"{_CUDA} (CUDA), or {_CPU} (CPU)"
-    instead = "; without a plugin.yaml this vLLM serves as it is" if is_other and not fault else ""
+    instead = "; without a plugin.yaml this vLLM serves unchanged" if is_other and not fault else ""
     raise ConfigError(
-        f"vllm_spec_plugin {__version__} supports vLLM {_SHOWN}; found in {sys.prefix}: {problem}; type: "
+        f"vllm_spec_plugin {__version__} supports vLLM {_SHOWN}; found in {sys.prefix}: {problem}; run: "
         f"{install}{instead}"
     )

@@ -76,18 +76,22 @@ class DraftLengthAdapter:
 
     def add(self, request: Request) -> None:
         """Reads a new request's limits; one that is served without drafts is counted, and never planned for."""
-        params = request.sampling_params
-        budget = None if params is None else params.thinking_token_budget
-        if reason := why_without_drafts(params is not None, budget, request.resumable, request.prompt_embeds):
+        if reason := self._why_without_drafts(request):
             self._decisions.without_drafts(reason)
             return
-        assert params is not None, "it would have a reason"
-        options = read_options(params.extra_args)
+        assert request.sampling_params is not None, "it would have a reason"
+        options = read_options(request.sampling_params.extra_args)
         limits = DraftLimits.of(
             request.num_prompt_tokens + request.max_tokens, options, self._most, self._proposers, self._max_model_len
         )
         if any(limits.usual):
             self._limits[request.request_id] = limits
+
+    def _why_without_drafts(self, request: Request) -> str | None:
+        """Returns why a request gets no drafts; one of `WITHOUT_DRAFTS`."""
+        params = request.sampling_params
+        budget = None if params is None else params.thinking_token_budget
+        return why_without_drafts(params is not None, budget, request.resumable, request.prompt_embeds)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""

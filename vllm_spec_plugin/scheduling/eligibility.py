@@ -40,6 +40,19 @@ def why_without_drafts(
     return PROMPT_EMBEDS if prompt_embeds is not None else None
 
 
+def is_cut_by_value(has_grammar: bool, temperature: float) -> bool:
+    """Whether vLLM may cut a request's sampled drafts because of their tokens.
+
+    It drops a draft from the first token that a grammar excludes. Verification then takes the token from p, where
+    after the rejection of a sampled token it must take it from the rest of p over q: outputs would be biased.
+
+    Args:
+        has_grammar: whether the request has structured outputs.
+        temperature: the request's; greedy outputs do not depend on q.
+    """
+    return has_grammar and temperature > 0
+
+
 def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:
     """Returns the scope of a request; None is private: it neither reads nor writes shared text.
 

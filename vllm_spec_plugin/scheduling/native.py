@@ -7,7 +7,7 @@ after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be h
 from collections.abc import Sequence
 from typing import Any
 
-from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long
+from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long, samples_drafts
 from vllm_spec_plugin.compat.scheduler import (
     DraftTokenIds,
     EngineCoreOutputs,
@@ -42,6 +42,7 @@ class NativeScheduler(SpecScheduling):
             counters,
             is_async=self.is_async,
             bounds_min_tokens=holds_min_tokens_too_long(vllm_config),
+            samples_drafts=samples_drafts(vllm_config),
         )
         self._connect(config, adapter, counters)
         self._can_shorten = can_shorten(vllm_config)

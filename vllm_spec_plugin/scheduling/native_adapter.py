@@ -6,8 +6,10 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
+from vllm_spec_plugin.metrics.counters import GRAMMAR
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value
 from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns, length_of
 
@@ -22,16 +24,19 @@ class NativeAdapter(DraftLengthAdapter):
     part of it: the policy learns its share.
     """
 
-    def __init__(self, *args: Any, is_async: bool, bounds_min_tokens: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, is_async: bool, bounds_min_tokens: bool, samples_drafts: bool = False, **kwargs: Any
+    ) -> None:
         """See `DraftLengthAdapter`.
 
         Args:
             is_async: whether steps are planned before the last outcome is known. Then a step's outcome arrives before
                 its drafting ends, which is part of the next step's time.
             bounds_min_tokens: whether no draft may reach the `min_tokens` of its request.
+            samples_drafts: whether drafts of requests that sample are sampled.
         """
         super().__init__(*args, **kwargs)
-        self._is_async, self._bounds_min_tokens = is_async, bounds_min_tokens
+        self._is_async, self._bounds_min_tokens, self._samples_drafts = is_async, bounds_min_tokens, samples_drafts
         # Any others draft from texts.
         self.native = len(self._proposers) - 1
         # Requests with `min_tokens`, while they live.
@@ -48,6 +53,13 @@ class NativeAdapter(DraftLengthAdapter):
         """See `DraftLengthAdapter`."""
         super().forget(request_id)
         self._to_bound.pop(request_id, None)
+
+    def _why_without_drafts(self, request: Request) -> str | None:
+        if (reason := super()._why_without_drafts(request)) or not self._samples_drafts:
+            return reason
+        params = request.sampling_params
+        assert params is not None, "it would have a reason"
+        return GRAMMAR if is_cut_by_value(params.structured_outputs is not None, params.temperature) else None
 
     def started(self) -> None:
         """Begins a step, whose planning starts."""

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the words of their messages."""
+"""Configuration errors, and the words of their messages."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -54,10 +54,14 @@ def show_file(path: Path) -> str:
 
 
 def show_reason(error: BaseException) -> str:
-    """Returns the first line of an exception's message."""
+    """Returns the first line of an exception's message; of a validation error, the first field and its message."""
     details = getattr(error, "errors", None)  # pydantic's first line is a count
-    text = details()[0]["msg"] if callable(details) and details() else str(error)
-    text = text.removeprefix("Value error, ").strip() or type(error).__name__
+    if callable(details) and details():
+        first = details()[0]
+        text = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")]))
+    else:
+        text = str(error).removeprefix("Value error, ")
+    text = text.strip() or type(error).__name__
     return show_text(text.splitlines()[0], 300).rstrip(".:")
 
 

@@ -89,17 +89,15 @@ KEYS = {
     "fly_entropy_top_k": _FLY,
 }
 
-_ALTERNATIVES = "alternatives: draft_model, eagle3, medusa, ngram, suffix"
-_OTHER_HEADS = f"heads of this kind are not served here; vLLM's own JSON serves them; {_ALTERNATIVES}"
+_BY_VLLM = "the plugin has no proposer for it; vLLM's drafter serves it: {method: vllm, config: {method: %s, ...}}"
 # Methods of vLLM without a proposer of that name in the plugin.
 METHODS = {
     "ngram_gpu": "ngram is the plugin's n-gram method",
-    "eagle": _OTHER_HEADS,
-    "mlp_speculator": "heads of this kind are not served here; vLLM's own JSON serves them in 0.32, and not in 0.33; "
-    + _ALTERNATIVES,
-    "mtp": _OTHER_HEADS,
-    "dflash": _OTHER_HEADS,
-    "dspark": _OTHER_HEADS,
+    "eagle": _BY_VLLM % "eagle",
+    "mlp_speculator": _BY_VLLM % "mlp_speculator" + " with vLLM 0.32, not with 0.33",
+    "mtp": _BY_VLLM % "mtp",
+    "dflash": _BY_VLLM % "dflash",
+    "dspark": _BY_VLLM % "dspark",
     "extract_hidden_states": "it drafts nothing; use it without the plugin",
     "custom_class": "the plugin uses it itself; see CONTRIBUTING.md for proposers of your own",
 }
@@ -107,8 +105,8 @@ METHODS = {
 
 # Settings that people look for in the section of the draft model, and vLLM has elsewhere.
 _OTHERS = {
-    "trust_remote_code": "give vllm serve --trust-remote-code; it is about the draft model, too",
-    "load_format": "give vllm serve --load-format; it is about the draft model, too",
+    "trust_remote_code": "give vllm serve --trust-remote-code; it also applies to the draft model",
+    "load_format": "give vllm serve --load-format; it also applies to the draft model",
 }
 
 

@@ -11,7 +11,7 @@ from vllm_spec_plugin.compat.read_facts import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import refusals
-from vllm_spec_plugin.support.rules import DRAFTER_PASSES, NATIVE
+from vllm_spec_plugin.support.ways import Way, parts_of, way_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import GPUModelRunner, VllmConfig
@@ -29,11 +29,9 @@ def check_served(vllm_config: "VllmConfig", config: "PluginConfig", source: str)
     Raises:
         ConfigError: lists every refusal.
     """
-    # On V2 vLLM itself verifies.
-    features = NATIVE if vllm_config.use_v2_model_runner else refusals.features_of(config)
-    if features == NATIVE and not config.drafts_from_text:
-        features |= DRAFTER_PASSES
-    refusals.check(features, facts_of(vllm_config, config), source)
+    facts = facts_of(vllm_config, config)
+    way = way_of(config, is_v2=vllm_config.use_v2_model_runner, is_async=facts.server.is_asynchronous)
+    refusals.check(way, parts_of(config), facts, source)
 
 
 def check_runner(runner: "GPUModelRunner", config: "PluginConfig", draft_layers: set[str]) -> None:
@@ -50,7 +48,7 @@ def check_runner(runner: "GPUModelRunner", config: "PluginConfig", draft_layers:
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), draft_layers)
     settings = runner.vllm_config.additional_config
     assert isinstance(settings, dict)
-    refusals.check(refusals.features_of(config), facts, settings[KEY]["source"])
+    refusals.check(Way.OWN, parts_of(config), facts, settings[KEY]["source"])
 
 
 def facts_of(vllm_config: "VllmConfig", config: "PluginConfig") -> Facts:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.model_facts import Facts
 from vllm_spec_plugin.schema.errors import ConfigError, show_source
-from vllm_spec_plugin.support.rules import NATIVE, RULES, Feature, Rule
-
-if TYPE_CHECKING:
-    from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.support.rules import RULES, Rule
+from vllm_spec_plugin.support.ways import Part, Way
 
 
 @dataclass(frozen=True)
@@ -27,41 +24,28 @@ class Refusal:
     def __str__(self) -> str:
         """The message, one line."""
         rule = self.rule
-        return f"{rule.subject}: got {self.found}; {rule.reason}; allowed: {rule.allowed}. Or {rule.instead}"
+        return f"{rule.subject}: got {self.found}; {rule.reason}; allowed: {rule.allowed}. Or {rule.scope.instead}"
 
 
-def features_of(config: "PluginConfig") -> frozenset[Feature]:
-    """Returns the features that `config` needs; every proposer may draft chains or nothing for some requests."""
-    if config.is_native:
-        return NATIVE
-    features = {Feature.CHAIN, Feature.NO_DRAFTS}
-    if config.drafts_trees:
-        features.add(Feature.TREE)
-    if config.kv_proposer is not None:
-        features.add(Feature.DRAFT_MODEL)
-    if any(proposer.uses_hidden_states for proposer in config.proposers):
-        features.add(Feature.HIDDEN_STATES)
-    return frozenset(features)
-
-
-def refusals(features: frozenset[Feature], facts: Facts) -> list[Refusal]:
-    """Returns every refusal of `features`; empty if they are served."""
-    found = [(rule, rule.found(facts)) for rule in RULES if rule.features & features]
+def refusals(way: Way, parts: frozenset[Part], facts: Facts) -> list[Refusal]:
+    """Returns every refusal of a way to draft, whose configuration has these parts; empty if it is served."""
+    found = [(rule, rule.found(facts)) for rule in RULES if rule.applies(way, parts)]
     return [Refusal(rule, text) for rule, text in found if text]
 
 
-def check(features: frozenset[Feature], facts: Facts, source: str) -> None:
-    """Refuses features that are not served.
+def check(way: Way, parts: frozenset[Part], facts: Facts, source: str) -> None:
+    """Refuses a way to draft that is not served.
 
     Args:
-        features: features of the configuration.
+        way: the configuration's.
+        parts: the configuration's, for which further rules hold.
         facts: properties of models and server.
         source: name of the configuration file, for the message.
 
     Raises:
         ConfigError: lists every refusal.
     """
-    lines = [str(refusal) for refusal in refusals(features, facts)]
+    lines = [str(refusal) for refusal in refusals(way, parts, facts)]
     if lines:
         raise ConfigError(_message(show_source(source), lines))
 

@@ -6,60 +6,89 @@ To serve more, add an engine test and remove the rule.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
 from vllm_spec_plugin.schema.errors import show_text
+from vllm_spec_plugin.support.ways import Part, Way
 
 
-class Feature(StrEnum):
-    """Features that a configuration requires of the engine."""
+@dataclass(frozen=True)
+class Scope:
+    """Ways to draft that rules refuse together.
 
-    CHAIN = "chains"
-    TREE = "trees"
-    DRAFT_MODEL = "a draft model"
-    HIDDEN_STATES = "heads on hidden states"
-    NO_DRAFTS = "steps without drafts"
-    NATIVE = "vLLM's own drafters"
-    DRAFTER_PASSES = "passes of a drafter, with verification by vLLM"
+    Attributes:
+        name: the scope in tables.
+        ways: the ways.
+        instead: the way out without changing the refused key or option.
+        elsewhere: why the rules are not needed for the other ways.
+        part: the part of own proposers that is refused; None is all of them.
+    """
+
+    name: str
+    ways: frozenset[Way]
+    instead: str
+    elsewhere: str
+    part: Part | None = None
 
 
-NATIVE = frozenset({Feature.NATIVE})
-DRAFTER_PASSES = frozenset({Feature.DRAFTER_PASSES})
-EVERYTHING = frozenset(Feature) - NATIVE - DRAFTER_PASSES
-TREES = frozenset({Feature.TREE})
-DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
-_INSTEAD = {
-    EVERYTHING: "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa",
-    NATIVE: "start without speculation",
-    DRAFTER_PASSES: "draft with suffix, ngram or prediction alone, with VLLM_USE_V2_MODEL_RUNNER=1",
-    TREES: "draft chains: leave proposer.tree out",
-    DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",
-}
+_OWN = frozenset({Way.OWN})
+OWN = Scope(
+    "own proposers, V1",
+    _OWN,
+    "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa",
+    "vLLM computes and verifies, and refuses what it cannot serve",
+)
+TREES = Scope(
+    "trees", _OWN, "draft chains: leave proposer.tree out", "drafts are chains, which vLLM verifies", Part.TREES
+)
+DRAFT_MODELS = Scope(
+    "own draft models",
+    _OWN,
+    "choose a proposer without a draft model, such as ngram",
+    "draft models are vLLM's, which refuses what it cannot serve",
+    Part.DRAFT_MODEL,
+)
+BY_VLLM = Scope(
+    "verified by vLLM",
+    frozenset(Way) - _OWN,
+    "start without speculation",
+    "own proposers are refused with any such model, and have a scorer of the plugin",
+)
+DRAFTER_PASSES = Scope(
+    "drafters in the worker, verified by vLLM",
+    frozenset(Way) - _OWN - {Way.TOKEN_ONLY},
+    "draft with suffix, ngram or prediction alone, with VLLM_USE_V2_MODEL_RUNNER=1",
+    "own proposers are refused with pipeline stages; token-only drafts are made before a step is planned",
+)
+BESIDE_VLLM = Scope(
+    "token-only proposers and heads, verified by vLLM",
+    frozenset(Way) - _OWN - {Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC},
+    "draft with method vllm alone, or on the V1 runner",
+    "vLLM combines its drafters with connectors; own proposers have a rule of their own",
+)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Refuses features with certain models or servers.
+    """Refuses ways to draft with certain models or servers.
 
     Attributes:
         subject: the key or option to change.
-        features: the features that are refused.
+        scope: the ways that are refused.
         found: returns the value that is refused; empty if there is none.
-        reason: why the features are not served with that value.
+        reason: why it is not served with that value.
         allowed: the values that are served.
     """
 
     subject: str
-    features: frozenset[Feature]
+    scope: Scope
     found: Callable[[Facts], str]
     reason: str
     allowed: str
 
-    @property
-    def instead(self) -> str:
-        """The way out without changing the subject."""
-        return _INSTEAD[self.features]
+    def applies(self, way: Way, parts: frozenset[Part]) -> bool:
+        """Whether it refuses a way to draft, whose configuration has these parts."""
+        return way in self.scope.ways and (self.scope.part is None or self.scope.part in parts)
 
 
 def _target_has(kind: Layer) -> Callable[[Facts], str]:
@@ -125,70 +154,70 @@ SERVED_LAYERS = "models whose layers are full or sliding-window attention"
 RULES: tuple[Rule, ...] = (
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         _target_has(Layer.RECURRENT),
         "vLLM computes recurrent state wrongly with speculation (seen in 0.32 and 0.33)",
         SERVED_LAYERS,
     ),
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         _target_has(Layer.MLA),
         "vLLM computes different logits when it verifies drafts (seen in 0.32 and 0.33)",
         SERVED_LAYERS,
     ),
     Rule(
         "--model",
-        NATIVE,
+        BY_VLLM,
         _wrong_on_cpu(Layer.RECURRENT),
         "vLLM computes recurrent state wrongly with speculation on a CPU",
-        "other devices",
+        "a GPU",
     ),
     Rule(
         "--model",
-        NATIVE,
+        BY_VLLM,
         _wrong_on_cpu(Layer.MLA),
         "vLLM computes different logits when it verifies drafts on a CPU",
-        "other devices",
+        "a GPU",
     ),
     Rule(
         "proposer.config.rejection_sample_method",
-        NATIVE,
+        BY_VLLM,
         lambda facts: "block" if facts.server.reuses_noise else "",
         "vLLM 0.32's V2 runner tests a position again by the same random number, so sampled outputs are biased",
         "standard, or vLLM 0.33",
     ),
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         lambda facts: _untested_layers(facts.target),
         "drafts were not tested with it",
         SERVED_LAYERS,
     ),
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         lambda facts: _not_generating(facts.target),
         "there is nothing to draft",
         "decoder-only models that generate text",
     ),
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         lambda facts: f"{_shown(facts.target)}, which takes images or other media" * facts.target.takes_media,
         "drafts were not tested with media",
         "its text alone, with --language-model-only",
     ),
     Rule(
         "--model",
-        EVERYTHING,
+        OWN,
         lambda facts: f"{_shown(facts.target)}, which has M-RoPE positions" * facts.target.has_mrope,
         "drafts were not tested with it",
         "models without M-RoPE",
     ),
     Rule(
         "--pipeline-parallel-size",
-        EVERYTHING,
+        OWN,
         _above_one("pipeline_parallel_size"),
         "drafts were not tested across pipeline stages",
         "1, with --tensor-parallel-size or --data-parallel-size",
@@ -202,42 +231,49 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "--decode-context-parallel-size",
-        EVERYTHING,
+        OWN,
         _above_one("decode_context_parallel_size"),
         "drafts were not tested with a KV cache that is split over ranks",
         "1",
     ),
     Rule(
         "--prefill-context-parallel-size",
-        EVERYTHING,
+        OWN,
         _above_one("prefill_context_parallel_size"),
         "vLLM's model runner for drafts does not support it",
         "1",
     ),
     Rule(
         "--enable-dbo",
-        EVERYTHING,
+        OWN,
         lambda facts: "micro-batched steps" if facts.server.splits_batches else "",
         "drafts were not tested with it",
         "no --enable-dbo and no --ubatch-size",
     ),
     Rule(
         "--kv-sharing-fast-prefill",
-        EVERYTHING,
+        OWN,
         lambda facts: "layers that skip prompts" if facts.server.has_fast_prefill else "",
         "drafts were not tested with it",
         "no --kv-sharing-fast-prefill",
     ),
     Rule(
         "--kv-transfer-config",
-        EVERYTHING,
+        OWN,
         _untested_connector,
         "drafts were not tested with it",
         f"no KV connector, or {' or '.join(TESTED_CONNECTORS)}",
     ),
     Rule(
+        "--kv-transfer-config",
+        BESIDE_VLLM,
+        lambda facts: facts.server.kv_connector,
+        "drafts were not tested with it",
+        "no KV connector",
+    ),
+    Rule(
         "--logits-processors",
-        EVERYTHING,
+        OWN,
         lambda facts: ", ".join(facts.server.logits_processors),
         "custom logits processors cannot be applied at draft positions",
         "none, and no installed package that registers one (entry point vllm.logits_processors)",
@@ -272,7 +308,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "--data-parallel-size",
-        EVERYTHING,
+        OWN,
         lambda facts: _shared_experts(facts, facts.target),
         "replicas share experts in every pass; drafts were not tested with it, as vLLM's CPU build cannot run it",
         "1, or models without experts",

@@ -108,7 +108,7 @@ class SpecRejectionSampler(torch.nn.Module):
             verdict, constrained = self._verify_part(part, width, sampling_metadata, in_place=not wants_logprobs)
             verdicts.append(verdict)
             if wants_logprobs:
-                logprobs.append(self._logprobs(verdict, part.logits, constrained, sampling_metadata))
+                logprobs.append(self._logprobs(verdict, part, constrained, sampling_metadata))
         verdict = verdicts[0] if len(parts) == 1 else _joined(parts, verdicts)
         if self._counts_outputs and sampling_metadata.generators:
             self._count_outputs(verdict, sampling_metadata.generators)
@@ -198,23 +198,18 @@ class SpecRejectionSampler(torch.nn.Module):
     def _logprobs(
         self,
         verdict: TreeVerdict | ChainVerdict,
-        raw: torch.Tensor,
+        part: VerificationBatch,
         constrained: torch.Tensor,
         metadata: compat.SamplingMetadata,
     ) -> compat.LogprobsTensors:
         """Returns vLLM's `LogprobsTensors`, one row per entry of `token_ids`, padding included."""
         mode = self.sampler.logprobs_mode
-        chosen = (constrained if mode.startswith("processed") else raw).float()
+        chosen = (constrained if mode.startswith("processed") else part.logits).float()
         logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
         rows, width = verdict.rows.flatten(), verdict.rows.shape[1]
-        tokens = verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
-        if wanted := metadata.logprob_token_ids:
-            per_row = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
-            specific = self.sampler.gather_specific_token_logprobs(logprobs[rows], per_row, tokens)
-            assert specific is not None
-            return specific
-        assert metadata.max_num_logprobs is not None
-        return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
+        tokens = verdict.token_ids.to(chosen.device).long().clamp_min(0).flatten()
+        requests = range(part.requests.start, part.requests.start + len(verdict.rows))
+        return compat.gather_logprobs(self.sampler, logprobs[rows], tokens, metadata, requests, width)
 
 
 def _joined(

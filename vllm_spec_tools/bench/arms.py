@@ -33,7 +33,7 @@ _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 _EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
 ALLOWED = (
     f"none, optimal, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
-    "vllm:JSON (the same drafter, with draft lengths of the plugin's), a plugin.yaml, or off:plugin.yaml"
+    "vllm:JSON (the same drafter, with the plugin's draft lengths), a plugin.yaml, or off:plugin.yaml"
 )
 
 

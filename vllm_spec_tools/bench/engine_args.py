@@ -8,9 +8,13 @@ from typing import Any
 
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
+from vllm_spec_plugin.register.engine_args import PATCHED_SAMPLER
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
+from vllm_spec_tools.vllm_json import check_native
+
+# vLLM reads the second one for models in Mistral's format.
+_CONFIGS = ("config.json", "params.json")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ def plan_file(path: Path) -> ArmPlan:
     Raises:
         ConfigError: it is not there, or has a mistake.
     """
-    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
+    config = load_config(path)
+    check_native(config, str(path))
+    return ArmPlan(str(path.absolute()), config.model_dump(mode="json"))
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:
@@ -44,13 +50,17 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
     A name of `fetching.SOURCES` is fetched.
 
     Raises:
-        ServerError: it is a path with nothing there.
+        ServerError: it is a path without a model.
         UserError: it cannot be fetched.
     """
     if given is None:
         return str(model_path(bundled))
     given = fetched(given)
     if Path(given).is_dir():
+        if not any((Path(given) / name).is_file() for name in _CONFIGS):
+            raise ServerError(
+                f"{option} {given}: the folder has no {_CONFIGS[0]}; allowed: a model's folder or hub name"
+            )
         return str(Path(given).absolute())
     if given.startswith(("/", "./", "../", "~")):
         raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
@@ -77,7 +87,7 @@ def engine_arguments(
         arguments |= {"dtype": "float32", "max_model_len": -1}
         if isinstance(plan.speculative_config, dict):
             # Else vLLM's own speculation would sample from uninitialised memory, and accept few drafts.
-            arguments["worker_extension_cls"] = MENDED_SAMPLER
+            arguments["worker_extension_cls"] = PATCHED_SAMPLER
     if memory is not None:
         arguments["gpu_memory_utilization"] = memory
     arguments |= options or {}

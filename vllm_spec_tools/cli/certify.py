@@ -31,6 +31,22 @@ def certify(
     quick: Annotated[
         bool, typer.Option("--quick", help="Test fewer settings with fewer samples, without compiling models.")
     ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=1440,
+            help="Minutes for the sampled outputs of each engine; more find smaller faults. [default: 7, --quick 2]",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the outputs without speculation in this file, for other configurations of the same model; if it "
+            "exists, read them from it. Only read files that you wrote.",
+        ),
+    ] = None,
     false_alarm: Annotated[
         float, typer.Option(min=1e-9, max=0.1, help="Probability, in all, of calling exact outputs not exact.")
     ] = 1e-3,
@@ -48,10 +64,11 @@ def certify(
 ) -> None:
     """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
 
-    Runs the model without and with the plugin, as configured and with a fixed draft length. Compares greedy outputs;
+    Runs the model without and with the plugin, as configured and with random draft lengths. Compares greedy outputs;
     sampled outputs, by always-valid tests; seeded requests, alone and in a batch; preempted requests; JSON outputs.
 
-    Exit status: 0 exact, 1 not exact, 2 undecided (wrong input, model refused, too few drafts).
+    Exit status: 0 exact, 1 not exact, 2 undecided (wrong input, model refused, too few drafts), 3 exact with random
+    draft lengths, but too few drafts as configured.
 
     vLLM's own options follow after `--`: `vllm-spec certify --model M --config plugin.yaml -- --dtype bfloat16
     --tensor-parallel-size 2`.
@@ -73,6 +90,7 @@ def certify(
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report import write
     from vllm_spec_tools.report.provenance import provenance
+    from vllm_spec_tools.vllm_json import check_native
 
     console = new_console()
     # Mistakes in the file are reported before a model is looked for.
@@ -80,21 +98,23 @@ def certify(
     if isinstance(subject, str):
         speculative_json("--config", subject, STOCK_EXAMPLE, needs_tokens=True)
     else:
-        load_config(subject)
+        check_native(load_config(subject), str(subject))
     own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--model", model, "target")
     given = None if prompts is None else list(read_texts(prompts, source))
+    sizes = QUICK if quick else DEFAULT
     plan = Certification(
         source,
         subject,
         context_of(source),
         options,
         given,
-        QUICK if quick else DEFAULT,
+        sizes if minutes is None else sizes.lasting(minutes),
         false_alarm,
         tolerance,
         enforce_eager or quick,
+        baseline,
     )
     origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
     with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown_engines(console) as say:

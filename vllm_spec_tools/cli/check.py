@@ -28,7 +28,7 @@ class Checked:
     """The result for one file, or for the model.
 
     Attributes:
-        features: features of the plugin that the model is served with; None without a model.
+        drafting: the way to draft, and its parts with further rules; None without a model.
         engine: vLLM, model runner and scheduling that would serve it, and why; None without a model.
     """
 
@@ -36,7 +36,7 @@ class Checked:
     config: "PluginConfig | None" = None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    features: list[str] | None = None
+    drafting: list[str] | None = None
     engine: "EngineChoice | None" = None
     unchecked: list[str] = field(default_factory=list)
 
@@ -158,8 +158,11 @@ def check_file(checked: Checked, arguments: Any) -> None:
     Raises:
         ConfigError: the file is wrong, or refused for that server.
     """
+    from vllm_spec_tools.vllm_json import check_native
+
     if checked.config is None:
         return
+    check_native(checked.config, checked.name)
     if arguments is None:
         checked.config.check_proposers(None, checked.name)
         checked.unchecked = ["the model, its weights and the server's options (give --model)"]
@@ -168,11 +171,11 @@ def check_file(checked: Checked, arguments: Any) -> None:
     from vllm_spec_plugin.proposers.model_files import UnreadableError
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_plugin.support.refusals import features_of
+    from vllm_spec_plugin.support.ways import parts_of
     from vllm_spec_tools.serve_options import check_server
 
-    checked.engine = check_server(arguments, settings_of(checked.config, checked.name))
-    checked.features = sorted(features_of(checked.config))
+    checked.engine, way = check_server(arguments, settings_of(checked.config, checked.name))
+    checked.drafting = [way, *sorted(parts_of(checked.config))]
     for name in checked.config.proposer.models:
         # Damaged files of a draft model or a head are refused by now.
         with contextlib.suppress(UnreadableError):
@@ -232,7 +235,7 @@ def as_data(files: Sequence[Checked], served: Checked | None, facts: Any) -> dic
                 "errors": each.errors,
                 "warnings": each.warnings,
                 "config": each.config and each.config.model_dump(mode="json"),
-                "served_with": each.features,
+                "drafting": each.drafting,
                 "engine": each.engine and each.engine._asdict(),
                 "not_checked": each.unchecked,
             }
@@ -262,9 +265,9 @@ def print_file(checked: Checked, *, is_ok: bool) -> None:
         return
     typer.echo(f"{show_source(checked.name)}: OK")
     print_table(list(_settings(checked.config, "", given=True)))
-    if checked.features is not None:
+    if checked.drafting is not None:
         typer.echo(f"  served by {checked.engine}")
-        typer.echo(f"  served with this model: {', '.join(checked.features)}")
+        typer.echo(f"  drafting: {', with '.join(checked.drafting)}")
     print_unchecked(checked)
 
 

@@ -1,4 +1,4 @@
-"""`vllm-spec doctor`: what is installed, whether vLLM sees the plugin, and what would be refused here."""
+"""`vllm-spec doctor`: shows versions, whether vLLM sees the plugin, and what would be refused here."""
 
 import sys
 from collections.abc import Iterator
@@ -42,15 +42,19 @@ def doctor(
         served = Checked(model)
         with served.noting():
             arguments, _ = read_server(model, options or [], [each.config for each in checked if each.config])
-            refused = serve_options.refused_features(arguments)
+            refused = serve_options.refused_ways(arguments)
             typer.echo(f"{model}:")
-            print_table([(feature, "refused" if why else "served", "") for feature, why in refused.items()])
+            print_table([(way, "refused" if why else "served", "") for way, why in refused.items()])
             for reason in dict.fromkeys(reason for why in refused.values() for reason in why):
                 typer.echo(f"  {reason}")
             for each in checked:
                 with each.noting():
                     check_file(each, arguments)
         checked.append(served)
+    else:
+        for each in checked:
+            with each.noting():
+                check_file(each, None)
     for each in checked:
         for error in each.errors:
             typer.echo(error, err=True)
@@ -113,10 +117,10 @@ def _device() -> Iterator[_ROW]:
         return
     shown = torch.cuda.get_device_name(0) if name == "cuda" else f"{torch.get_num_threads()} threads"
     yield "device", f"{name}, {shown}", OK
-    # Any text drafts on any model will do: the bundled target's config is here.
+    # Any token-only proposer and any model will do: the bundled target's config is here.
     settings = settings_of(parse_config({"proposer": {"method": "suffix"}}, "suffix drafts"), "suffix drafts")
     try:
-        engine = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
+        engine, _ = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
     except ConfigError as error:
         yield "with drafts", str(error), PROBLEM
         return

@@ -224,7 +224,7 @@ def tree_size(
     """
     if heads.accuracy is None:
         raise NoTreeError(
-            "Trees of Medusa's were not measured: the heads do not say how accurate they are "
+            "Medusa trees were not measured: the heads do not say how accurate they are "
             "(`vllm-spec train-medusa --from HEADS --steps 0` measures it)."
         )
     (candidate,) = measured.engine.candidates
@@ -236,7 +236,7 @@ def tree_size(
         chained.append(Chained(workload.share, heads.accuracy, paths, length, found.tokens_per_step))
     size = best_tree_size(chained, {level: pooled_curve(measured, level) for level in levels}, most)
     if all(not any(any(path) for path in one.choices(size)) for one in chained):
-        raise NoTreeError(f"Trees of Medusa's were not measured: with what steps cost, the best is a chain of {size}.")
+        raise NoTreeError(f"Medusa trees were not measured: with what steps cost, the best is a chain of {size}.")
     return size
 
 

@@ -124,7 +124,7 @@ def _read_file(path: Path, render: Render, *, skip: bool) -> Iterator[Document]:
         text = "\0"
     if "\0" in text:
         if not skip:
-            raise UserError(f"--data {_shown(str(path))}: is no text in UTF-8; allowed: {_ALLOWED}")
+            raise UserError(f"--data {_shown(str(path))}: is not text in UTF-8; allowed: {_ALLOWED}")
     elif path.suffix == ".jsonl":
         yield from _read_jsonl(path, text, render)
     else:

@@ -89,7 +89,7 @@ class Training(Generic[Heads]):
         self.history = History()
 
     def state(self) -> dict[str, Any]:
-        """All that `load` needs to go on as if nothing had happened."""
+        """Collects the state with which `load` resumes the run."""
         return {
             "step": self.step,
             "heads": self.heads.state_dict(),
@@ -134,7 +134,7 @@ class Checkpoint:
         Raises:
             UserError: there is a run with other arguments, or finished heads.
         """
-        advice = "or begin anew with --restart"
+        advice = "or start again with --restart"
         if restart:
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self._arguments.is_file():
@@ -169,7 +169,7 @@ class Checkpoint:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)
         except Exception as error:  # a broken zip, pickle or tensor
             raise UserError(
-                f"{self._state}: cannot be read: {type(error).__name__}; begin anew with --restart"
+                f"{self._state}: cannot be read: {type(error).__name__}; start again with --restart"
             ) from None
         return state
 
@@ -180,7 +180,7 @@ class Checkpoint:
         half.replace(self._state)
 
     def remove(self) -> None:
-        """The run is through."""
+        """Removes the saved state: the run is complete."""
         shutil.rmtree(self.folder)
 
 

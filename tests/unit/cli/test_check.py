@@ -133,7 +133,7 @@ def test_json_says_what_the_text_says(tmp_path: Path) -> None:
     assert (found["schema"], found["ok"], found["model"]["vocab_size"]) == (1, False, 2048)
     good, wrong = found["files"]
     assert (good["ok"], good["errors"], good["config"]["proposer"]["min_order"]) == (True, [], 3)
-    assert "chains" in good["served_with"]
+    assert good["drafting"] == ["own proposers, V1"]
     assert good["engine"]["vllm"].startswith(f"{version('vllm')} (")
     assert good["engine"]["runner"].startswith("V1 runner: vLLM runs custom proposers")
     assert good["engine"]["scheduling"].startswith("synchronous scheduling: ")
@@ -172,29 +172,24 @@ def test_a_draft_that_does_not_fit_the_model_or_with_reservations(
     result = run("check", file, "--model", TARGET)
     assert result.exit_code == status
     assert said in result.stderr
-    assert ("served with this model: a draft model" in result.stdout) == (status == 0)
+    assert ("drafting: own proposers, V1, with a draft model" in result.stdout) == (status == 0)
 
 
 @pytest.mark.parametrize(
-    ("proposer", "features"),
+    ("proposer", "drafting"),
     [
-        ({"method": "ngram"}, "chains, steps without drafts"),
-        ({"method": "draft_model", "model": DRAFT}, "a draft model, chains, steps without drafts"),
-        (
-            {"method": "medusa", "model": HEADS},
-            "chains, heads on hidden states, steps without drafts",
-        ),
+        ({"method": "ngram"}, ""),
+        ({"method": "draft_model", "model": DRAFT}, ", with a draft model"),
+        ({"method": "medusa", "model": HEADS, "tree": "auto"}, ", with trees"),
     ],
 )
-def test_the_model_is_printed_and_what_is_served_with_it(
-    tmp_path: Path, proposer: dict[str, object], features: str
-) -> None:
+def test_the_model_and_the_way_to_draft_are_printed(tmp_path: Path, proposer: dict[str, object], drafting: str) -> None:
     result = run("check", write(tmp_path, json.dumps({"proposer": proposer})), "--model", TARGET)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "LlamaForCausalLM" in result.stdout
     assert "2,048 tokens" in result.stdout
     *_, engine, last = result.stdout.splitlines()
-    assert last == f"  served with this model: {features}"
+    assert last == f"  drafting: own proposers, V1{drafting}"
     assert engine.startswith(f"  served by vLLM {version('vllm')} (")
     assert "; V1 runner: vLLM runs custom proposers" in engine
     assert "; synchronous scheduling: " in engine

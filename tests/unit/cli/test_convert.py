@@ -5,15 +5,18 @@ import importlib.util
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from tests.unit.cli.running import assert_mistake, run
+from vllm_spec_plugin.compat.installed import speculative_methods
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
+from vllm_spec_plugin.schema.errors import show
 from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
+from vllm_spec_tools import vllm_json
 from vllm_spec_tools.vllm_json import convert
 
 DRAFT = {"method": "draft_model", "model": "Qwen/Qwen3-0.6B"}
@@ -67,7 +70,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         {"model": "yuhuili/EAGLE-LLaMA3-Instruct-8B", "num_speculative_tokens": 3, "draft_pipeline_parallel_size": 1},
         [
             "draft_pipeline_parallel_size: unknown to vLLM 0.32 and 0.33",
-            "method: got the text 'eagle'; heads of this kind are not served here; vLLM's own JSON serves them",
+            "method: got the text 'eagle'; the plugin has no proposer for it; vLLM's drafter serves it: {method: vllm,",
         ],
     ),
     ({"num_speculative_tokens": 2}, ["method: got nothing (null); allowed: draft_model"]),
@@ -99,15 +102,10 @@ def test_every_key_of_vllm_is_known():
 
 
 def test_every_method_of_vllm_is_known():
-    literals = [
-        node.value
-        for node in vllm_tree().body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and (node.targets[0].id.endswith("Types") or node.targets[0].id == "SpeculativeMethod")
-    ]
-    methods = {each.value for literal in literals for each in ast.walk(literal) if isinstance(each, ast.Constant)}
-    assert {"ngram", "eagle3", "deepseek_mtp", "dspark", "custom_class"} <= methods
+    from vllm.config.speculative import SpeculativeMethod
+
+    methods = speculative_methods()
+    assert methods == get_args(SpeculativeMethod)
     assert not {method for method in methods if not reason_against(method)} - set(map(method_of, BUNDLED))
 
 
@@ -225,3 +223,64 @@ def test_by_default_vllms_own_drafter_drafts() -> None:
 def test_what_vllm_does_not_know_is_refused_by_default_too() -> None:
     assert_mistake(run("convert", '{"method": "mtp", "num_spec_tokens": 3}'), "num_spec_tokens: unknown to vLLM")
     assert_mistake(run("convert", '{"num_speculative_tokens": 3}'), "proposer.config: got neither method nor model")
+
+
+NO_METHOD = "method: got the text 'nosuch'; allowed: ngram, "
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "nosuch"}, NO_METHOD),
+        ({"method": ["ngram"]}, "method: got a list; allowed: ngram, "),
+        ({"method": "ngrm"}, "did you mean ngram?"),
+        ({"model": 5}, "model: got 5; allowed: a folder or a hub name"),
+        ({"method": "ngram", "num_speculative_tokens": -3}, "num_speculative_tokens: got -3; allowed: a whole number"),
+        ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens: got 0; allowed: a whole number"),
+    ],
+)
+def test_a_method_or_value_that_vllm_does_not_take_is_refused(given, words):
+    assert_mistake(run("convert", json.dumps(given)), words)
+
+
+@pytest.mark.parametrize("number", [0, -1, "x"])
+def test_a_wrong_number_is_not_taken_for_a_default(number):
+    given = {"method": "ngram", "prompt_lookup_min": number}
+    assert_mistake(
+        run("convert", "--own", json.dumps(given)), f"min_order: got {show(number)}; allowed: a whole number"
+    )
+
+
+def test_a_list_as_sampler_is_refused():
+    given = DRAFT | {"rejection_sample_method": ["block"]}
+    assert_mistake(run("convert", "--own", json.dumps(given)), "rejection_sample_method: got a list; allowed: standard")
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("{method: vllm, config: {method: nosuch}}", "proposer.config."),
+        (
+            "{method: cascade, proposers: [{method: suffix}, {method: vllm, config: {method: nosuch}}]}",
+            "proposer.proposers[1].config.",
+        ),
+    ],
+)
+def test_a_plugin_yaml_with_an_unknown_method_of_vllm_is_refused_without_a_model(tmp_path, section, key):
+    path = tmp_path / "plugin.yaml"
+    path.write_text(f"proposer: {section}")
+    assert_mistake(run("check", path), f"plugin.yaml: {key}{NO_METHOD}")
+    for command in (["certify", "--model", "m", "--config"], ["demo", "--config"], ["bench", "--arm"]):
+        assert_mistake(run(*command, path), f"plugin.yaml: {key}{NO_METHOD}")
+
+
+def test_a_drafter_whose_package_is_missing_is_refused_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "plugin.yaml"
+    path.write_text("proposer: {method: vllm, config: {method: suffix}}")
+    monkeypatch.setattr(vllm_json, "find_spec", lambda name: None)
+    words = "method: got the text 'suffix', and vLLM's drafter needs arctic-inference, which is not installed"
+    assert_mistake(run("check", path), f"plugin.yaml: proposer.config.{words}")
+    assert_mistake(run("bench", "--arm", "stock:suffix"), f"--arm stock:suffix: {words}")
+    assert_mistake(run("certify", "--model", "m", "--config", '{"method": "suffix"}'), f"--config: {words}")
+    monkeypatch.setattr(vllm_json, "find_spec", lambda name: object())
+    assert run("check", path).exit_code == 0

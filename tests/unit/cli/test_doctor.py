@@ -55,7 +55,8 @@ def test_it_says_what_is_served_for_a_model_and_whether_the_draft_fits():
 
 def test_it_names_the_rule_that_refuses():
     result = run("doctor", "--model", model_path("target"), "--pipeline-parallel-size", "2")
-    assert rows(result.stdout)["chains"] == "refused"
+    assert rows(result.stdout)["own proposers, V1"] == "refused"
+    assert rows(result.stdout)["token-only, V2"] == "served"
     assert "--pipeline-parallel-size: got 2; drafts were not tested across pipeline stages" in result.stdout
 
 

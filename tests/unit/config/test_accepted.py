@@ -213,5 +213,5 @@ def test_a_tree_is_refused_beside_a_method_that_keeps_a_cache() -> None:
     tree = {**MEDUSA, "tree": "auto"}
     message = message_of({"proposer": {"method": "cascade", "proposers": [DRAFT, tree]}})
     assert message.endswith(
-        "got draft_model, which keeps a KV cache, beside a tree; allowed: chains, or one of the two"
+        "got draft_model, which keeps a KV cache, together with a tree; allowed: chains, or one of the two"
     )

@@ -22,7 +22,7 @@ proposer: {method: ngram, min_ordr: 3}
     proposer.min_ordr: unknown key (got 3); allowed: method, min_order, draft_sampling, shared, shared_tokens,
     shared_scope; did you mean min_order?
 proposer: {method: ngram}, draft_length: {policy: best}
-    draft_length.policy: got the text 'best'; allowed: fixed, heuristic, optimal
+    draft_length.policy: got the text 'best'; allowed: fixed, heuristic, optimal, random
 proposer: {method: ngram}, draft_length: {tokns: 8}
     draft_length.tokns: unknown key (got 8); allowed: tokens, policy, half_life; did you mean tokens?
 proposer: {method: ngram}, tokens: 3
@@ -96,7 +96,7 @@ proposer: {method: ngram}, verification: {lenience: 0.9, method: block}
 proposer: {method: medusa, model: org/heads, tree: [[0], [1, 0]]}
     proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out
 proposer: {method: medusa, model: org/heads, tree: [[0], [1], [0]]}
-    proposer.tree: path [0] is there twice; allowed: each path once
+    proposer.tree: path [0] occurs twice; allowed: each path once
 proposer: {method: medusa}
     proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
@@ -123,7 +123,7 @@ proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
     proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
     standard or block
 proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
-    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which takes certain drafts only; allowed:
+    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which accepts greedy drafts only; allowed:
     greedy
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,

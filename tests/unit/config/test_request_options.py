@@ -59,7 +59,7 @@ def test_what_is_let_through_is_read(given, meaning):
         ({"spec_prediction": "a"}, "vllm_xargs.spec_prediction: the server does not draft from predictions; allowed: "),
         (
             {"spec": "off", "spec_tokens": 2},
-            "vllm_xargs.spec: got 'off' beside spec_tokens; allowed: off by itself, or spec_tokens without it",
+            "vllm_xargs.spec: got 'off' together with spec_tokens; allowed: off by itself, or spec_tokens without it",
         ),
     ],
 )

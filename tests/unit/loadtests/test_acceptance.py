@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
+from tests.acceptance.compare import Pair, Run, comparison, run_of, run_ours, served, sharegpt
 from tests.acceptance.load import load_checks
 from tests.acceptance.verdicts import Verdict, report_of
 from tests.mock_server import MockServer
 from vllm_spec_tools.mock_server.options import MockOptions
 from vllm_spec_tools.report.provenance import provenance
+from vllm_spec_tools.server_metrics import ServerMetrics
 from vllm_spec_tools.serving import ServerError
 
 ROOT = Path(__file__).parents[3]
@@ -161,33 +162,53 @@ def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
         assert len(found.problems) == verdicts.count(BAD)
 
 
-RUN = Run(latency=12.0, requests=20, failed=0, tokens=1280, served=11.5)
+RUN = Run(latency=0.012, requests=20, tokens=1280)
+PAIR = Pair(RUN, dataclasses.replace(RUN, latency=0.0115))
 
 
-@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.09, True), (0.91, True), (1.11, False), (0.89, False)])
-def test_latency_of_both_clients_may_differ_by_a_tenth(factor: float, passed: bool) -> None:
-    verdict = latency_check("compare", 8, [dataclasses.replace(RUN, latency=12.0 * factor)] * 2, [RUN] * 2)
-    assert verdict.passed is passed
-    assert f"ratio of the means over the server's {factor:.3f}" in verdict.figures
+def compared(ours: Pair, theirs: Pair = PAIR) -> list[Verdict]:
+    return list(comparison("compare", 8, [ours, PAIR], [theirs, PAIR]))
 
 
-@pytest.mark.parametrize("change", [{"requests": 0, "tokens": 0}, {"tokens": 1279}, {"failed": 1}])
-def test_runs_with_failures_or_short_responses_are_not_compared(change: dict[str, int]) -> None:
-    verdict = latency_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])
-    assert not verdict.passed
-    assert "requests, tokens, failed of each run" in verdict.figures
+def test_clients_that_count_as_the_server_pass_and_latencies_are_reported() -> None:
+    verdicts = compared(PAIR)
+    assert [verdict.passed for verdict in verdicts] == [True, True, None]
+    assert "20 requests, 1280 tokens, 0 failed (server: 20, 1280)" in verdicts[0].figures
+    assert verdicts[2].outcome == "reported"
+    assert "ours 12.00 and 12.00, vllm bench 12.00 and 12.00 ms" in verdicts[2].figures
 
 
-def test_a_server_that_is_faster_in_some_runs_does_not_count() -> None:
-    """By its own clock the server was a third faster for our client; only a client that reads late differs."""
-    assert latency_check("compare", 1, [dataclasses.replace(RUN, latency=8.0, served=11.5 * 2 / 3)], [RUN]).passed
-    verdict = latency_check("compare", 1, [dataclasses.replace(RUN, latency=8.0)], [RUN])
-    assert not verdict.passed
-    assert "ratio of the means over the server's 0.667" in verdict.figures
+@pytest.mark.parametrize("change", [{"requests": 19}, {"tokens": 1279}, {"failed": 1}, {"requests": 0, "tokens": 0}])
+def test_a_client_that_counts_something_else_fails(change: dict[str, int]) -> None:
+    wrong = PAIR._replace(client=dataclasses.replace(RUN, **change))
+    assert [verdict.passed for verdict in compared(wrong)] == [False, True, None]
+    assert [verdict.passed for verdict in compared(PAIR, wrong)] == [False, True, None]
 
 
-def test_a_server_without_a_clock_of_its_own_passes_nothing() -> None:
-    assert not latency_check("compare", 1, [dataclasses.replace(RUN, served=math.nan)], [RUN]).passed
+def test_responses_that_are_too_short_by_both_counts_fail() -> None:
+    short = dataclasses.replace(RUN, tokens=1279)
+    assert not compared(Pair(short, dataclasses.replace(short, latency=0.0115)))[0].passed
+
+
+@pytest.mark.parametrize(("latency", "passed"), [(0.0115, True), (0.05, True), (0.0112, False), (math.nan, False)])
+def test_a_late_client_passes_and_one_that_is_faster_than_the_server_fails(latency: float, passed: bool) -> None:
+    verdicts = compared(PAIR._replace(client=dataclasses.replace(RUN, latency=latency)))
+    assert [verdict.passed for verdict in verdicts] == [True, passed, None]
+
+
+def test_a_server_without_a_clock_of_its_own_fails() -> None:
+    assert not compared(PAIR._replace(server=dataclasses.replace(RUN, latency=math.nan)))[1].passed
+
+
+def test_the_servers_counts_are_increases_of_its_counters() -> None:
+    text = """
+vllm:request_success_total{finished_reason="length"} %d
+vllm:generation_tokens_total %d
+vllm:e2e_request_latency_seconds_sum %g
+vllm:e2e_request_latency_seconds_count %d
+"""
+    before, after = (ServerMetrics.parse(text % values) for values in ((5, 100, 2.5, 5), (25, 1380, 4.5, 25)))
+    assert served(before, after) == Run(0.1, 20, 1280)
 
 
 def test_vllm_reads_first_turns_as_prompts_and_its_result_is_read() -> None:
@@ -196,7 +217,7 @@ def test_vllm_reads_first_turns_as_prompts_and_its_result_is_read() -> None:
     assert all(len(entry["conversations"]) >= 2 for entry in entries)
     figures = {"mean_e2el_ms": 99.0, "completed": 20, "failed": 1, "total_output_tokens": 1216}
     found = run_of(figures)
-    assert (found.latency, found.requests, found.failed, found.tokens) == (99.0, 20, 1, 1216)
+    assert found == Run(0.099, 20, 1216, 1)
     with pytest.raises(KeyError):
         run_of({"completed": 20})
 

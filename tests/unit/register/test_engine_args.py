@@ -102,7 +102,7 @@ def test_each_way_to_name_a_file_serves_it(monkeypatch, config_path):
     [
         ({KEY: "{}/none.yaml"}, "none.yaml: no such file"),
         ({KEY: 5}, "vllm_spec_plugin: got 5; allowed: the path of a plugin.yaml"),
-        ({KEY: "{}/plugin.yaml", "method": "ngram"}, "got method beside a plugin.yaml"),
+        ({KEY: "{}/plugin.yaml", "method": "ngram"}, "got method together with a plugin.yaml"),
     ],
 )
 def test_a_mistake_is_the_same_error_in_each_form(tmp_path, config_path, given, words):
@@ -119,7 +119,7 @@ def test_a_mistake_is_the_same_error_in_each_form(tmp_path, config_path, given, 
 def test_two_speculative_configs_are_refused(config_path):
     stock = {"method": "ngram", "num_speculative_tokens": 3}
     arguments = Arguments(speculative_config=stock, additional_config={KEY: str(config_path)})
-    with pytest.raises(ConfigError, match=r"additional_config\.vllm_spec_plugin: got .* beside speculative_config"):
+    with pytest.raises(ConfigError, match=r"additional_config\.vllm_spec_plugin: got .* and speculative_config"):
         engine_args.configure(arguments, lambda: None)
 
 
@@ -129,10 +129,10 @@ def test_an_unsupported_vllm_is_an_error_only_when_the_plugin_is_asked_for(monke
     stock = {"method": "ngram"}
     assert parse(json.dumps(stock)) == stock
     assert engine_args.configure(Arguments(speculative_config=stock), lambda: "built") == "built"
-    with pytest.raises(argparse.ArgumentError, match=r"vLLM 0\.34\.0; type: "):
+    with pytest.raises(argparse.ArgumentError, match=r"vLLM 0\.34\.0; run: "):
         parse(str(config_path))
     for call in (vllm_spec_plugin.speculative_config, create):
-        with pytest.raises(ConfigError, match=r">=0\.32,<0\.34; found .* vLLM 0\.34\.0; type: "):
+        with pytest.raises(ConfigError, match=r">=0\.32,<0\.34; found .* vLLM 0\.34\.0; run: "):
             call(config_path)
     with pytest.raises(SystemExit):
         create(given)

@@ -14,8 +14,8 @@ from vllm_spec_plugin.schema.vllm_keys import VERSIONS
 
 CPU = "0.33.0+cpu"
 CUDA_LIBRARIES = ["_C_stable_libtorch.abi3.so"]
-CUDA_COMMAND = "type: `pip install --force-reinstall 'vllm>=0.32,<0.34'`"
-CPU_COMMAND = "type: `make clean setup`"
+CUDA_COMMAND = "run: `pip install --force-reinstall 'vllm>=0.32,<0.34'`"
+CPU_COMMAND = "run: `make clean setup`"
 
 
 def test_the_installed_vllm_is_whole_and_supported():
@@ -62,7 +62,7 @@ def test_any_other_is_one_message(monkeypatch, tmp_path, metadata, code, librari
     assert "supports vLLM >=0.32,<0.34; found in " + sys.prefix in line
     assert found in line
     assert command in line
-    assert ("without a plugin.yaml this vLLM serves as it is" in line) == (found == f"vLLM {metadata}")
+    assert ("without a plugin.yaml this vLLM serves unchanged" in line) == (found == f"vLLM {metadata}")
 
 
 TARGET = str(model_path("target"))
@@ -88,7 +88,7 @@ def test_commands_that_need_a_vllm_end_with_the_message(monkeypatch, tmp_path: P
     result = run(*(files.get(word, word) for word in line))
     assert result.exit_code == 2
     assert "found in" in result.stderr
-    assert "vLLM 0.34.0; type: `pip install" in result.stderr.replace("\n", " ")
+    assert "vLLM 0.34.0; run: `pip install" in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.stderr
 
 

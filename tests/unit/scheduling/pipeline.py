@@ -135,8 +135,12 @@ class Pipeline:
                 counted = StepCounters.from_payload(payload)
                 self.counters.setdefault(counted.method, StepCounters(counted.method)).add(counted)
         if not self._delay:
-            drafts = {name: self._told(self.drafts.get(name, [])) for name in outcome.req_ids}
-            self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
+            self._tell_drafts(output, outcome.req_ids)
+
+    def _tell_drafts(self, output: Any, names: list[str]) -> None:
+        """Tells the scheduler the drafts of a step's requests."""
+        drafts = {name: self._told(self.drafts.get(name, [])) for name in names}
+        self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
 
     def outputs(self, name: str, num_prompt: int, max_tokens: int) -> list[int]:
         """The request's output, in which the device may have run ahead of the end."""

@@ -16,9 +16,11 @@ from tests.unit.scheduling.adapters import (
     plan,
     request,
 )
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
 
 
 def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
@@ -34,6 +36,21 @@ def test_a_request_that_samples_nothing_has_no_drafts_and_is_counted():
     pooling.sampling_params = None
     assert plan(make(control, pooling), output({"a": 1}), [pooling]) == {}
     assert counted_of(control).without_drafts == {"pooling": 1}
+
+
+@pytest.mark.parametrize(
+    ("samples_drafts", "grammar", "temperature", "served"),
+    [(True, object(), 1.0, False), (True, object(), 0.0, True), (True, None, 1.0, True), (False, object(), 1.0, True)],
+)
+def test_vllms_sampled_drafts_are_not_for_what_a_grammar_may_cut(samples_drafts, grammar, temperature, served):
+    config = parse_config({"proposer": {"method": "vllm", "config": {"method": "draft_model", "model": "d"}}}, "a.yaml")
+    counters, asked = CountersByMethod(), request("a")
+    asked.sampling_params.structured_outputs, asked.sampling_params.temperature = grammar, temperature
+    kind = {"is_async": False, "bounds_min_tokens": False, "samples_drafts": samples_drafts}
+    adapter = NativeAdapter(Listening(), config, 64, counters, **kind)
+    adapter.add(asked)
+    assert adapter.is_served("a") == served
+    assert counters.of("vllm").without_drafts == ({} if served else {"grammar": 1})
 
 
 def test_uncomputed_is_what_the_draft_model_has_not_computed():

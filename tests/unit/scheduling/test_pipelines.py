@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from vllm.v1.request import RequestStatus
 
-from tests.engine.books import holding
-from tests.engine.lengths import RandomControl, equal_clock
+from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.proposers import cascade
-from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
-from vllm_spec_plugin.scheduling import native, native_adapter, text
+from vllm_spec_plugin.scheduling import native, native_adapter
 from vllm_spec_plugin.scheduling.mixed import MixedScheduler
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.scheduling.text import TextScheduler
@@ -85,18 +82,10 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-@pytest.fixture
-def at_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (native, text):
-        monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
-
-
-@kinds
 @pytest.mark.parametrize("num_blocks", [60, 20], ids=["roomy", "preempting"])
-@pytest.mark.usefixtures("at_random")
-def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, num_blocks: int, make: Make) -> None:
-    pipeline = make(kind, num_blocks)
-    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
+def test_with_two_stages_outputs_are_those_without_drafts(num_blocks: int, make: Make) -> None:
+    pipeline = make("text, two stages", num_blocks, "random")
+    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(24)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
         pipeline.add(name, *size, **options)
@@ -113,71 +102,12 @@ def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, 
     assert verified - accepted > 10
 
 
-@kinds
-@pytest.mark.usefixtures("at_random")
-def test_nothing_is_left_of_requests_that_have_ended(kind: str, make: Make) -> None:
-    """Half are aborted. A request that comes under a name of before is a new one."""
-    pipeline, rng = make(kind), random.Random(1)
-    for _ in range(2):
-        for i in range(24):
-            pipeline.add(f"r{i}", i, 5, 20)
-            pipeline.step()
-            if rng.random() < 0.5:
-                pipeline.scheduler.finish_requests(f"r{rng.randrange(i + 1)}", RequestStatus.FINISHED_ABORTED)
-        pipeline.finish()
-        assert pipeline.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 59
-        assert not holding(pipeline.scheduler, frozenset(f"r{i}" for i in range(24)), "scheduler")
-
-
 @natives
-def test_a_request_gets_no_more_drafts_than_it_allows(kind: str, make: Make) -> None:
-    pipeline = make(kind)
-    pipeline.add("a", 1, 5, 30, spec_tokens=2)
-    pipeline.finish()
-    assert max(pipeline.lengths) == 2
-    pipeline.add("off", 1, 5, 30, spec="off")
-    pipeline.step()
-    assert not pipeline.drafts["off"]
-    first = len(pipeline.lengths)
-    pipeline.finish()
-    assert set(pipeline.lengths[first:]) == {0}
-
-
-@natives
-@pytest.mark.parametrize("policy", ["fixed", "random"])
-def test_no_draft_reaches_min_tokens(kind: str, policy: str, make: Make, request: pytest.FixtureRequest) -> None:
-    """On V1 the token after accepted drafts could not be a stop token then."""
-    if policy == "random":
-        request.getfixturevalue("at_random")
-    pipeline = make(kind)
-    for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
-        pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
-        first = len(pipeline.verified)
-        pipeline.finish()
-        verified = pipeline.verified[first:]
-        assert all(start >= least or start + planned < least for start, planned in verified if planned)
-        assert any(planned for start, planned in verified if start >= least)
-        assert least < 6 or any(planned for start, planned in verified if start < least)
-        assert pipeline.outputs(f"r{i}", 5, 40) == pipeline.expected(i, 5, 40)
-
-
-@pytest.mark.parametrize("kind", ["sync", "text"])
-def test_no_draft_goes_beyond_the_last_output_token(kind: str, make: Make) -> None:
-    """Covers outcomes that are known before their drafts."""
-    pipeline = make(kind)
-    for i in range(8):
-        pipeline.add(f"r{i}", i, 5, 20)
-        pipeline.finish()
-    assert max(start + planned for start, planned in pipeline.verified) == 19
-
-
-@natives
-@pytest.mark.usefixtures("at_random")
 def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
     kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "can_shorten", lambda config: False)
-    pipeline = make(kind)
+    pipeline = make(kind, policy="random")
     pipeline.add("a", 1, 5, 30)
     for _ in range(5):
         pipeline.step()
@@ -228,24 +158,10 @@ def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make
     assert sum(pipeline.counters["suffix"].accepted_per_position) > 3
 
 
-def test_a_proposer_that_raises_costs_drafts_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: SuffixProposer, requests: object) -> None:
-        raise RuntimeError
-
-    pipeline = make("text")
-    monkeypatch.setattr(SuffixProposer, "propose", fail)
-    pipeline.add("a", 1, 5, 30)
-    pipeline.finish()
-    assert pipeline.outputs("a", 5, 30) == pipeline.expected(1, 5, 30)
-    assert pipeline.counters["suffix"].proposer_errors
-    assert not pipeline.counters["suffix"].drafts
-
-
-@pytest.mark.usefixtures("at_random")
 def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     length = NativeScheduler._length
     monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
-    pipeline = make("async")
+    pipeline = make("async", policy="random")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):
         pipeline.finish()

@@ -7,14 +7,23 @@ import pytest
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.support.refusals import check, features_of, refusals
-from vllm_spec_plugin.support.rules import DRAFTER_PASSES, EVERYTHING, NATIVE, RULES, TESTED_CONNECTORS, Feature
+from vllm_spec_plugin.support.refusals import check, refusals
+from vllm_spec_plugin.support.rules import (
+    BESIDE_VLLM,
+    BY_VLLM,
+    DRAFT_MODELS,
+    DRAFTER_PASSES,
+    OWN,
+    RULES,
+    TESTED_CONNECTORS,
+    TREES,
+    Scope,
+)
+from vllm_spec_plugin.support.ways import Part, Way, parts_of, way_of
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
-CHAINS = frozenset({Feature.CHAIN, Feature.NO_DRAFTS})
-DRAFTED = CHAINS | {Feature.DRAFT_MODEL}
-TREES = CHAINS | {Feature.TREE}
+PARTS = frozenset(Part)
 
 
 def target(*layers, **changes):
@@ -33,48 +42,61 @@ def on_cpu(layer):
     return replace(target(layer), server=ServerFacts(on_cpu=True))
 
 
-# Per rule: facts that it refuses, the features that it refuses, and what the message must say.
+# Per rule: facts that it refuses, its scope, and what the message must say.
 CASES = [
-    (on_cpu(Layer.RECURRENT), NATIVE, "which has recurrent state; vLLM computes recurrent state wrongly"),
-    (server(reuses_noise=True), NATIVE, "proposer.config.rejection_sample_method: got block; vLLM 0.32's V2 runner"),
-    (on_cpu(Layer.MLA), NATIVE, "(MLA); vLLM computes different logits when it verifies drafts on a CPU"),
-    (target(Layer.FULL, Layer.RECURRENT), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
-    (target(Layer.MLA), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
-    (target(Layer.FULL, Layer.CHUNKED), CHAINS, "which has chunked local attention; drafts were not tested with it"),
-    (target("ring attention"), CHAINS, "which has ring attention; drafts were not tested with it"),
-    (target(generates=False), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which does not generate"),
-    (target(takes_media=True), CHAINS, "which takes images or other media; drafts were not tested with media"),
-    (server(pipeline_parallel_size=2), CHAINS, "--pipeline-parallel-size: got 2; "),
-    (server(pipeline_parallel_size=2), NATIVE | DRAFTER_PASSES, "--pipeline-parallel-size: got 2; with synchronous"),
-    (server(decode_context_parallel_size=2), CHAINS, "--decode-context-parallel-size: got 2; "),
-    (server(prefill_context_parallel_size=4), CHAINS, "--prefill-context-parallel-size: got 4; "),
-    (server(splits_batches=True), CHAINS, "--enable-dbo: got micro-batched steps"),
-    (server(has_fast_prefill=True), CHAINS, "--kv-sharing-fast-prefill: got layers that skip prompts"),
-    (server(logits_processors=("mine.Own",)), CHAINS, "--logits-processors: got mine.Own; "),
-    (draft(Layer.RECURRENT), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has recurrent"),
-    (draft(Layer.MLA), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has multi-head latent"),
-    (draft("ring attention"), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has ring"),
-    (draft(generates=False), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which does not"),
+    (on_cpu(Layer.RECURRENT), BY_VLLM, "which has recurrent state; vLLM computes recurrent state wrongly"),
+    (server(reuses_noise=True), BY_VLLM, "proposer.config.rejection_sample_method: got block; vLLM 0.32's V2 runner"),
+    (on_cpu(Layer.MLA), BY_VLLM, "(MLA); vLLM computes different logits when it verifies drafts on a CPU"),
+    (target(Layer.FULL, Layer.RECURRENT), OWN, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
+    (target(Layer.MLA), OWN, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
+    (target(Layer.FULL, Layer.CHUNKED), OWN, "which has chunked local attention; drafts were not tested with it"),
+    (target("ring attention"), OWN, "which has ring attention; drafts were not tested with it"),
+    (target(generates=False), OWN, "--model: got '/models/target' (LlamaForCausalLM), which does not generate"),
+    (target(takes_media=True), OWN, "which takes images or other media; drafts were not tested with media"),
+    (server(pipeline_parallel_size=2), OWN, "--pipeline-parallel-size: got 2; "),
+    (server(pipeline_parallel_size=2), DRAFTER_PASSES, "--pipeline-parallel-size: got 2; with synchronous"),
+    (server(decode_context_parallel_size=2), OWN, "--decode-context-parallel-size: got 2; "),
+    (server(prefill_context_parallel_size=4), OWN, "--prefill-context-parallel-size: got 4; "),
+    (server(splits_batches=True), OWN, "--enable-dbo: got micro-batched steps"),
+    (server(has_fast_prefill=True), OWN, "--kv-sharing-fast-prefill: got layers that skip prompts"),
+    (server(logits_processors=("mine.Own",)), OWN, "--logits-processors: got mine.Own; "),
+    (
+        draft(Layer.RECURRENT),
+        DRAFT_MODELS,
+        "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has recurrent",
+    ),
+    (
+        draft(Layer.MLA),
+        DRAFT_MODELS,
+        "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has multi-head latent",
+    ),
+    (draft("ring attention"), DRAFT_MODELS, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has ring"),
+    (draft(generates=False), DRAFT_MODELS, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which does not"),
     (
         Facts(replace(TARGET, is_moe=True), None, ServerFacts(data_parallel_size=2)),
-        CHAINS,
+        OWN,
         "--data-parallel-size: got 2 with '/models/target'",
     ),
     (
         replace(draft(is_moe=True), server=ServerFacts(data_parallel_size=2)),
-        DRAFTED,
+        DRAFT_MODELS,
         "--data-parallel-size: got 2 with",
     ),
     (
         replace(draft(is_moe=True), server=ServerFacts(moves_experts=True)),
-        DRAFTED,
+        DRAFT_MODELS,
         "--enable-eplb: got '/models/draft'",
     ),
     (target(Layer.FULL, Layer.SLIDING), TREES, "which has sliding-window attention; branches were not tested with it"),
-    (target(has_mrope=True), CHAINS, "which has M-RoPE positions"),
+    (target(has_mrope=True), OWN, "which has M-RoPE positions"),
     (target(attends_both_ways=True), TREES, "which has bidirectional attention for images"),
-    (server(kv_connector="NixlConnector"), CHAINS, "--kv-transfer-config: got NixlConnector; drafts were not tested"),
+    (server(kv_connector="NixlConnector"), OWN, "--kv-transfer-config: got NixlConnector; drafts were not tested"),
     (server(kv_connector="ExampleConnector"), TREES, "--kv-transfer-config: got ExampleConnector; a KV connector"),
+    (
+        server(kv_connector="ExampleConnector"),
+        BESIDE_VLLM,
+        "--kv-transfer-config: got ExampleConnector; drafts were not",
+    ),
     (server(full_cuda_graphs=True), TREES, "--compilation-config: got full CUDA graphs; "),
     (server(captures_kv_writes=True), TREES, "--compilation-config: got CUDA graphs that hold vllm::unified_kv_cache"),
     (server(fused_kv_writes=("fuse_rope_kvcache",)), TREES, "--compilation-config: got the passes fuse_rope_kvcache; "),
@@ -85,17 +107,17 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "features", "said"), CASES)
-def test_what_is_in_the_way_is_refused_by_name(facts, features, said):
-    [refusal] = refusals(features, facts)
-    assert said in str(refusal)
-    assert "; allowed: " in str(refusal)
-    # Nothing else is refused: the rule is not for features that are served.
-    assert refusals(features - refusal.rule.features, facts) == []
+@pytest.mark.parametrize(("facts", "scope", "said"), CASES)
+@pytest.mark.parametrize("way", Way)
+def test_each_way_in_its_scope_is_refused_by_name_and_no_other(facts: Facts, scope: Scope, said: str, way: Way) -> None:
+    texts = [str(refusal) for refusal in refusals(way, PARTS, facts) if refusal.rule.scope is scope]
+    assert [said in text and "; allowed: " in text for text in texts] == [True] * (way in scope.ways)
+    if scope.part is not None:
+        assert not [each for each in refusals(way, PARTS - {scope.part}, facts) if each.rule.scope is scope]
 
 
 def test_every_rule_has_a_case():
-    found = {refusal.rule for facts, _, _ in CASES for refusal in refusals(frozenset(Feature), facts)}
+    found = {refusal.rule for facts, _, _ in CASES for way in Way for refusal in refusals(way, PARTS, facts)}
     assert found == set(RULES)
 
 
@@ -111,40 +133,69 @@ def test_every_rule_has_a_case():
     ],
 )
 def test_everything_else_is_served_with_chains(facts):
-    assert refusals(EVERYTHING - {Feature.TREE}, facts) == []
+    assert refusals(Way.OWN, PARTS - {Part.TREES}, facts) == []
 
 
-def test_tested_connectors_are_served_with_chains():
+def test_tested_connectors_are_served_with_chains_and_with_vllms_drafters_alone():
+    served = {Way.OWN, Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC}
     for name in TESTED_CONNECTORS:
-        assert refusals(EVERYTHING - {Feature.TREE}, server(kv_connector=name)) == []
+        facts = server(kv_connector=name, is_asynchronous=True)
+        assert {way for way in Way if not refusals(way, PARTS - {Part.TREES}, facts)} == served
+
+
+NGRAM, HEADS = {"method": "ngram"}, {"method": "medusa", "model": "m"}
+VLLM = {"method": "vllm", "config": {"method": "mtp"}}
 
 
 @pytest.mark.parametrize(
-    ("proposer", "more"),
+    ("proposer", "parts"),
     [
-        ({"method": "ngram"}, set()),
-        ({"method": "draft_model", "model": "d"}, {Feature.DRAFT_MODEL}),
-        ({"method": "medusa", "model": "m"}, {Feature.HIDDEN_STATES}),
-        ({"method": "medusa", "model": "m", "tree": [[0], [1]]}, {Feature.HIDDEN_STATES, Feature.TREE}),
-        (
-            {"method": "cascade", "proposers": [{"method": "ngram"}, {"method": "draft_model", "model": "d"}]},
-            {Feature.DRAFT_MODEL},
-        ),
+        (NGRAM, set()),
+        (HEADS, set()),
+        ({"method": "draft_model", "model": "d"}, {Part.DRAFT_MODEL}),
+        (HEADS | {"tree": [[0], [1]]}, {Part.TREES}),
+        ({"method": "cascade", "proposers": [NGRAM, {"method": "draft_model", "model": "d"}]}, {Part.DRAFT_MODEL}),
     ],
 )
-def test_features_follow_from_the_proposers(proposer, more):
-    assert features_of(parse_config({"proposer": proposer}, "plugin.yaml")) == CHAINS | more
+def test_parts_follow_from_the_proposers(proposer, parts):
+    assert parts_of(parse_config({"proposer": proposer}, "plugin.yaml")) == parts
+
+
+@pytest.mark.parametrize(
+    ("proposer", "ways"),
+    [
+        (NGRAM, [Way.OWN, Way.TOKEN_ONLY, Way.TOKEN_ONLY]),
+        (HEADS, [Way.OWN, Way.HEADS, Way.HEADS_ASYNC]),
+        (VLLM, [Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC]),
+        ([NGRAM, HEADS], [Way.OWN, Way.TOKEN_ONLY_HEADS, Way.TOKEN_ONLY_HEADS]),
+        ([NGRAM, VLLM], [Way.TOKEN_ONLY_VLLM_V1, Way.TOKEN_ONLY_VLLM_V2, Way.TOKEN_ONLY_VLLM_V2]),
+    ],
+)
+def test_the_way_follows_from_proposers_runner_and_scheduling(proposer, ways):
+    section = proposer if isinstance(proposer, dict) else {"method": "cascade", "proposers": proposer}
+    config = parse_config({"proposer": section}, "plugin.yaml")
+    engines = [
+        {"is_v2": False, "is_async": False},
+        {"is_v2": True, "is_async": False},
+        {"is_v2": True, "is_async": True},
+    ]
+    assert [way_of(config, **engine) for engine in engines] == ways
 
 
 def test_one_reason_is_one_line():
     with pytest.raises(ConfigError, match=r"^plugin\.yaml cannot be served here: --pipeline-parallel-size: got 2; .*$"):
-        check(CHAINS, server(pipeline_parallel_size=2), "plugin.yaml")
-    check(EVERYTHING, Facts(TARGET, DRAFT), "plugin.yaml")
+        check(Way.OWN, frozenset(), server(pipeline_parallel_size=2), "plugin.yaml")
+    check(Way.OWN, PARTS, Facts(TARGET, DRAFT), "plugin.yaml")
 
 
 def test_several_reasons_are_listed():
     with pytest.raises(ConfigError) as caught:
-        check(CHAINS, replace(target(Layer.MLA), server=ServerFacts(pipeline_parallel_size=2)), "plugin.yaml")
+        check(
+            Way.OWN,
+            frozenset(),
+            replace(target(Layer.MLA), server=ServerFacts(pipeline_parallel_size=2)),
+            "plugin.yaml",
+        )
     first, *rest = str(caught.value).splitlines()
     assert first == "plugin.yaml cannot be served here, for 2 reasons:"
     assert [line.split(":")[0] for line in rest] == ["  --model", "  --pipeline-parallel-size"]
@@ -152,7 +203,6 @@ def test_several_reasons_are_listed():
 
 @pytest.mark.parametrize("layer", [Layer.RECURRENT, Layer.MLA, Layer.CHUNKED])
 def test_vllms_own_drafters_are_served_wherever_vllm_is_right(layer):
-    config = parse_config({"proposer": {"method": "vllm", "config": {"method": "mtp"}}}, "x.yaml")
-    assert features_of(config) == NATIVE
     facts = target(layer, takes_media=True, has_mrope=True)
-    assert not refusals(NATIVE, replace(facts, server=ServerFacts(pipeline_parallel_size=2, kv_connector="Nixl")))
+    server = ServerFacts(pipeline_parallel_size=2, kv_connector="Nixl", is_asynchronous=True)
+    assert not refusals(Way.VLLM_ASYNC, frozenset(), replace(facts, server=server))

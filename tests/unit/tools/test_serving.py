@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -168,16 +167,33 @@ def test_port_in_use_is_reported_before_anything_starts() -> None:
             server.start()
 
 
-def test_module_refuses_a_config_that_is_not_there(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "vllm_spec_tools.serving", "--config", "none.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "none.yaml: no such file" in done.stderr
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--config", "none.yaml"), "none.yaml: no such file"),
+        (("--port", "-1"), "--port: got -1; allowed: from 1 to 65535"),
+        (("--port", "99999"), "--port: got 99999; allowed: from 1 to 65535"),
+        (("--shutdown-timeout", "-1"), "--shutdown-timeout: got -1; allowed: a number of seconds from 0"),
+        (("--model", "/none"), "--model /none: no such folder"),
+    ],
+)
+def test_module_refuses_wrong_options(options: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serving._exec_serve(options)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(("given", "seconds"), [((), "30"), (("--shutdown-timeout", "5"), "5")])
+def test_module_gives_open_requests_time_to_finish(
+    given: tuple[str, ...], seconds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda path, command, environment: commands.append(command))
+    serving._exec_serve(("--port", str(serving.free_port()), *given))
+    (command,) = commands
+    assert command[command.index("--shutdown-timeout") + 1] == seconds
 
 
 def test_interrupted_start_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,8 @@ def test_only_requests_that_vllm_serves_wrongly_keep_our_sampler():
     metadata.thinking_budget_state_holder = None
     metadata.generators = {3: torch.Generator()}
     assert sampling.needs_own_sampler(metadata)
+    metadata.generators, metadata.logprob_token_ids = {}, {0: [4]}
+    assert sampling.needs_own_sampler(metadata)
 
 
 # vLLM compiles how it counts ranks, which takes seconds.
@@ -152,6 +154,40 @@ def test_logprobs_are_the_same_both_ways(mode, wanted):
     for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
         expected, found = getattr(stock.logprobs_tensors, name), getattr(ours.logprobs_tensors, name)
         torch.testing.assert_close(found, expected)
+
+
+@torch.compiler.set_stance("force_eager")
+@pytest.mark.parametrize("part_bytes", [2**28, 1], ids=["whole", "in parts"])
+@pytest.mark.parametrize("num_likeliest", [None, 0, 2, 5])
+def test_each_request_gets_the_logprobs_it_asked_for_at_all_its_tokens(monkeypatch, part_bytes, num_likeliest):
+    """Drafts of 3, 0, 2 and 1 tokens, all accepted; three requests have given tokens, one of them none to count.
+
+    Compared with vLLM's sampler, given one request's rows at a time.
+    """
+    monkeypatch.setattr(sampler_module, "PART_BYTES", part_bytes)
+    counts, given = [3, 0, 2, 1], {0: [4, 9, 4], 1: [7], 2: []}
+    generator = torch.Generator().manual_seed(4)
+    raw = torch.randn(sum(counts) + len(counts), VOCAB, generator=generator)
+    rows = raw.split([count + 1 for count in counts])
+    drafts = torch.cat([own[:-1].argmax(-1) for own in rows])
+    metadata = sampling_metadata(["plain"] * 4, generator, greedy=True)
+    metadata.logprob_token_ids, metadata.max_num_logprobs = given, num_likeliest
+    own = Sampler("raw_logprobs")
+    step: Any = SimpleNamespace(num_draft_tokens=counts, draft_token_ids=drafts)
+    found = SpecRejectionSampler(own)(step, None, raw.clone(), metadata)
+    assert [int((tokens >= 0).sum()) for tokens in found.sampled_token_ids] == [count + 1 for count in counts]
+    width = found.sampled_token_ids.shape[1]
+    for i, logits in enumerate(rows):
+        alone = sampling_metadata(["plain"] * len(logits), generator, greedy=True)
+        alone.max_num_logprobs = num_likeliest or 0
+        alone.logprob_token_ids = dict.fromkeys(range(len(logits)), given[i]) if given.get(i) else None
+        expected = own(logits.clone(), alone).logprobs_tensors
+        asked = expected.logprobs.shape[1]
+        assert found.logprobs_tensors.logprobs.shape[1] >= asked
+        at = slice(i * width, i * width + len(logits))
+        for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
+            ours = getattr(found.logprobs_tensors, name)[at]
+            torch.testing.assert_close(ours[:, :asked] if ours.ndim == 2 else ours, getattr(expected, name))
 
 
 class Largest(TorchDispatchMode):

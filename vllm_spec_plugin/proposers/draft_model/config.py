@@ -46,7 +46,8 @@ class DraftModelConfig(AutoregressiveConfig):
     )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Maximum context of the draft model, in tokens: drafts end there; null is what its config says.",
+        description="Maximum context of the draft model, in tokens: drafts end there; null takes the value from its "
+        "config.",
         json_schema_extra={"null": "as its config says"},
     )
     catch_up_tokens: int = Field(

@@ -65,7 +65,7 @@ class MedusaConfig(ProposerConfig):
             orphan = next((path for path in self.tree if len(path) > 1 and path[:-1] not in paths), None)
             if len(paths) < len(self.tree):
                 twice = next(path for path in self.tree if self.tree.count(path) > 1)
-                conflicts([("tree", f"path {list(twice)} is there twice; allowed: each path once")])
+                conflicts([("tree", f"path {list(twice)} occurs twice; allowed: each path once")])
             if orphan is not None:
                 text = f"path {list(orphan)} has no parent; allowed: add {list(orphan[:-1])}, or leave it out"
                 conflicts([("tree", text)])

@@ -10,11 +10,11 @@ from vllm_spec_plugin.schema.errors import show
 from vllm_spec_plugin.schema.section import conflicts
 
 METHOD = "vllm"
-# Keys of vLLM's speculative config that cannot stand beside a draft length of the plugin's, and what does.
+# Keys of vLLM's speculative config that cannot stand beside the plugin's draft length, and the reason.
 _OURS = {
-    "num_speculative_tokens": "draft_length.tokens has it",
+    "num_speculative_tokens": "draft_length.tokens sets it",
     "num_speculative_tokens_per_batch_size": "draft_length chooses the length in each step",
-    "enable_adaptive_verification": "it chooses after drafting which tokens are verified, draft_length before",
+    "enable_adaptive_verification": "it chooses the tokens to verify after drafting, draft_length before drafting",
 }
 # `synthetic` and `fly` change the distribution of outputs.
 _EXACT_VERIFICATION = ("standard", "block")
@@ -28,8 +28,8 @@ class NativeConfig(ProposerConfig):
 
     method: Literal["vllm"] = Field(description="The method of drafting.")
     config: dict[str, Any] = Field(
-        description="vLLM's speculative config, as --speculative-config takes it in JSON, without "
-        "num_speculative_tokens: draft_length.tokens has it.",
+        description="vLLM's speculative config, with the keys of --speculative-config, without "
+        "num_speculative_tokens: draft_length.tokens sets it.",
         json_schema_extra={"allowed": "a speculative config for vLLM, such as {method: eagle3, model: HEAD}"},
     )
 
@@ -54,7 +54,7 @@ class NativeConfig(ProposerConfig):
 
     @property
     def draft_sample_method(self) -> str:
-        """How the drafter draws tokens: `greedy`, or `probabilistic`, whose drafts have a q."""
+        """The drafter's draws of tokens: `greedy`, or `probabilistic`, whose drafts have a q."""
         return str(self.config.get("draft_sample_method") or "greedy")
 
     @property

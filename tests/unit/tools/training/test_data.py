@@ -121,4 +121,4 @@ def test_what_holds_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
     assert "no such file or folder" in refusal_of(tmp_path / "none")
     assert "no text in there" in refusal_of(tmp_path / "empty")
-    assert "is no text in UTF-8" in refusal_of(tmp_path / "x.bin")
+    assert "is not text in UTF-8" in refusal_of(tmp_path / "x.bin")

@@ -103,7 +103,7 @@ def test_an_interrupted_run_goes_on_only_with_its_own_arguments_and_checkpoint(
         train(options, out)
     assert "with other arguments: steps 24 there and 30 here" in refusal_of(replace(options, steps=30), out)
     (out / "checkpoint" / "state.pt").write_bytes(b"broken")
-    with pytest.raises(UserError, match=r"state\.pt: cannot be read: .*; begin anew with --restart"):
+    with pytest.raises(UserError, match=r"state\.pt: cannot be read: .*; start again with --restart"):
         train(options, out)
     (tmp_path / "data" / "0.txt").write_text("something else")
     assert "sha256 of the data" in refusal_of(options, out)

@@ -1,0 +1,71 @@
+"""Tests the answers to open requests when a server is stopped without `--shutdown-timeout`."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.acceptance.served import WatchedServer
+from tests.e2e.conftest import ENVIRONMENT, MAX_MODEL_LEN, OPTIONS
+from vllm_spec_plugin.models import model_path
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedServer]:
+    """A server that this module stops."""
+    path = tmp_path_factory.mktemp("ending") / "plugin.yaml"
+    path.write_text("proposer: {method: suffix}\n")
+    options = (*OPTIONS, "--enforce-eager")
+    with WatchedServer(model_path("target"), str(path), extra_args=options, environment=ENVIRONMENT) as server:
+        yield server
+
+
+class Request(threading.Thread):
+    """A request that is too long to be complete at the stop.
+
+    Attributes:
+        lines: lines of the response so far.
+        has_begun: set with the first line.
+        seconds: time of the response's end; None if it has not ended.
+    """
+
+    def __init__(self, server: WatchedServer, *, stream: bool) -> None:
+        super().__init__(daemon=True)
+        self.lines: list[str] = []
+        self.status, self.seconds = 0, None
+        self.has_begun = threading.Event()
+        self._url = f"{server.base_url}/v1/completions"
+        # Of four outputs without drafts none is complete before the stop.
+        body = {"prompt": [5, 6, 7], "max_tokens": MAX_MODEL_LEN - 8, "n": 4, "ignore_eos": True, "stream": stream}
+        self._body = body | {"model": server.model, "vllm_xargs": {"spec": "off"}}
+
+    def run(self) -> None:
+        with httpx.stream("POST", self._url, json=self._body, timeout=120, trust_env=False) as response:
+            self.status = response.status_code
+            for line in response.iter_lines():
+                self.lines.append(line)
+                self.has_begun.set()
+        self.seconds = time.monotonic()
+
+
+def test_open_requests_end_at_once_with_an_error_and_the_server_with_status_0(server):
+    plain, stream = Request(server, stream=False), Request(server, stream=True)
+    plain.start()
+    stream.start()
+    assert stream.has_begun.wait(60)
+    start = time.monotonic()
+    ending = server.terminate(SECONDS)
+    for request in (plain, stream):
+        request.join(1)
+        assert request.seconds is not None, "the response never ends"
+        assert request.seconds - start < SECONDS
+        assert "stopped before the response was complete" in "".join(request.lines)
+    assert plain.status == 503
+    assert stream.lines[-2:] == ["data: [DONE]", ""]
+    assert (ending.exit_status, ending.left, ending.open_ports) == (0, (), ())

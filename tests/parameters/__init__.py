@@ -1,0 +1,1 @@
+"""Parameters of requests, and what each way to draft does with them."""

@@ -1,0 +1,139 @@
+"""Walks all ways to draft and all rules: each pair has an answer, and an answer that holds is checked."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ways.checks import CHECKS
+from tests.ways.pipelines import HEADS, KINDS, VLLM, Bench, section
+from tests.ways.table import (
+    HOLDS,
+    NOT_NEEDED,
+    REFUSED,
+    REPOSITORY,
+    RULES,
+    SHOWN,
+    Rule,
+    alerts,
+    answer_of_alert,
+    names_in_code,
+)
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.config.request_options import check_options
+from vllm_spec_plugin.register import modes
+from vllm_spec_plugin.register.engine_args import _verified_by_vllm
+from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.support.ways import Way, way_of
+
+_DRAWN = {"suffix": "sample", "medusa": "probabilistic"}
+PAIRS = [(rule, way) for rule in RULES for way in Way]
+NAMES = [f"{rule.group} {rule.name}: {way}" for rule, way in PAIRS]
+
+
+def of(prefix: str) -> pytest.MarkDecorator:
+    found = [
+        (pair, name) for pair, name in zip(PAIRS, NAMES, strict=True) if pair[0].answers[pair[1]].startswith(prefix)
+    ]
+    return pytest.mark.parametrize(("rule", "way"), [pair for pair, _ in found], ids=[name for _, name in found])
+
+
+@pytest.mark.parametrize("group", names_in_code())
+def test_each_rule_of_the_code_is_in_the_table(group: str) -> None:
+    assert {rule.name for rule in RULES if rule.group == group} == names_in_code()[group]
+
+
+def test_each_way_has_one_answer_of_a_known_kind() -> None:
+    kinds = (SHOWN, REFUSED, NOT_NEEDED)
+    assert not [pair for pair in PAIRS if not ((text := pair[0].answers[pair[1]]) == HOLDS or text.startswith(kinds))]
+    assert all(rule.answers.keys() == set(Way) for rule in RULES)
+    assert len({(rule.group, rule.name) for rule in RULES}) == len(RULES)
+
+
+def test_each_way_has_the_mode_that_a_server_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modes and ways are two lists; a mode without a way, or a way without a mode, would be a gap."""
+    assert KINDS.keys() == set(Way)
+    assert {id(kind.mode) for kind in KINDS.values()} == {
+        id(mode) for mode in vars(modes).values() if isinstance(mode, modes.DraftingMode)
+    }
+    for way, kind in KINDS.items():
+        is_v2 = kind.mode.needs_v2 or way in (Way.VLLM_V2, Way.TOKEN_ONLY_VLLM_V2)
+        monkeypatch.setattr(modes, "wants_v2", lambda is_v2=is_v2: is_v2)
+        config = parse_config({"proposer": section(kind.proposers)}, "plugin.yaml")
+        assert modes.mode_of(config) is kind.mode
+        assert way_of(config, is_v2=is_v2, is_async=kind.is_async) is way
+
+
+@of(HOLDS)
+def test_a_rule_holds(rule: Rule, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    CHECKS[rule.group, rule.name](Bench(way, tmp_path, monkeypatch))
+
+
+@of(SHOWN)
+def test_the_test_that_shows_a_rule_is_there(rule: Rule, way: Way) -> None:
+    path, _, name = rule.answers[way].removeprefix(SHOWN).partition("::")
+    functions = [
+        node.name for node in ast.parse((REPOSITORY / path).read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
+    assert not name or name in functions
+
+
+def lossy(way: Way) -> None:
+    if KINDS[way].proposers[-1]["method"] == "vllm":
+        for method in ("synthetic", "fly"):
+            last = {**VLLM, "config": {**VLLM["config"], "rejection_sample_method": method}}
+            with pytest.raises(ConfigError, match=f"got the text '{method}', which changes the distribution"):
+                parse_config({"proposer": section([*KINDS[way].proposers[:-1], last])}, "plugin.yaml")
+    data = {"proposer": section(KINDS[way].proposers), "verification": {"lenience": 0.9}}
+    if KINDS[way].mode.needs_v2:
+        with pytest.raises(ConfigError, match=r"verification\.lenience: got 0\.9, but on the V2 runner"):
+            _verified_by_vllm(parse_config(data, "plugin.yaml"), "plugin.yaml")
+    else:
+        with pytest.raises(ConfigError, match=r"verification\.lenience: got 0\.9, but vLLM verifies"):
+            parse_config(data, "plugin.yaml")
+
+
+def with_q(way: Way) -> None:
+    proposers = KINDS[way].proposers
+    if proposers[-1]["method"] == "vllm":
+        last = {**VLLM, "config": {**VLLM["config"], "draft_sample_method": "probabilistic"}}
+        with pytest.raises(ConfigError, match=r"draft_sample_method: got the text 'probabilistic', but the drafts of"):
+            parse_config({"proposer": section([*proposers[:-1], last])}, "plugin.yaml")
+        return
+    drawn = [{**each, "draft_sampling": _DRAWN[each["method"]]} for each in proposers]
+    with pytest.raises(ConfigError, match=r"draft_sampling: got the text '\w+', but on the V2 runner"):
+        _verified_by_vllm(parse_config({"proposer": section(drawn)}, "plugin.yaml"), "plugin.yaml")
+
+
+def trees(way: Way) -> None:
+    proposers = [*KINDS[way].proposers[:-1], {**HEADS, "tree": "auto"}]
+    config = parse_config({"proposer": section(proposers)}, "plugin.yaml")
+    assert not config.proposers[-1].drafts_on_v2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modes, "wants_v2", lambda: True)
+        assert modes.mode_of(config) is modes.IN_WORKERS
+
+
+def no_predictions(way: Way) -> None:
+    methods = [proposer["method"] for proposer in KINDS[way].proposers]
+    with pytest.raises(ValueError, match=r"spec_prediction: the server does not draft from predictions"):
+        check_options({"spec_prediction": [1, 2]}, 4, methods)
+
+
+REFUSALS = {"lossy": lossy, "with q": with_q, "trees": trees, "spec_prediction": no_predictions}
+
+
+@of(REFUSED)
+def test_the_other_is_refused(rule: Rule, way: Way) -> None:
+    REFUSALS[rule.name](way)
+
+
+@pytest.mark.parametrize("way", Way)
+@pytest.mark.parametrize("alert", alerts())
+def test_an_alert_can_fire(alert: str, way: Way) -> None:
+    """Its counters are counted, or its answer names why nothing can happen that it is about."""
+    counters = {rule.name: rule.answers[way] for rule in RULES if rule.group == "counter"}
+    texts = [counters[name] for name in alerts()[alert]]
+    assert not any(text.startswith(REFUSED) for text in texts)
+    needs_none = any(text.startswith(NOT_NEEDED) for text in texts)
+    assert (answer_of_alert(alert, way) == HOLDS) == (not needs_none)

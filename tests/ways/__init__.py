@@ -1,0 +1,1 @@
+"""Rules of serving with drafts, and the answer of every way to draft to each; docs/support.md is written from them."""
