@@ -327,7 +327,7 @@ def switched_off(bench: Bench) -> None:
     assert total(pipeline, "switched_off") == 1
 
 
-def measured(bench: Bench, name: str) -> None:
+def forecasts_counted(bench: Bench) -> None:
     """The policy `optimal` makes forecasts; for it steps are equally long."""
     pipeline = bench.pipeline(either, policy="optimal")
     bench.equal_steps(equal_clock())
@@ -336,11 +336,13 @@ def measured(bench: Bench, name: str) -> None:
         for _ in range(6):
             pipeline.step()
     pipeline.finish()
-    assert total(pipeline, name)
+    assert [name for name in FORECASTS if not total(pipeline, name)] == []
 
 
+FORECASTS = ("predicted_seconds", "measured_seconds", "expected_saved_seconds", "realised_saved_seconds", "acceptance")
+REQUESTS = {reason: partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS}
 CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
-    **{("request", reason): partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS},
+    **{("request", reason): check for reason, check in REQUESTS.items()},
     ("option", "spec"): spec_off,
     ("option", "spec_tokens"): spec_tokens,
     ("option", "spec_method"): spec_method,
@@ -361,17 +363,8 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("counter", "accepted_per_position"): positions_counted,
     ("counter", "ended"): ended_counted,
     ("counter", "chosen_lengths"): lengths_counted,
-    ("counter", "without_drafts"): partial(without_drafts, reason="resumable"),
+    ("counter", "without_drafts"): REQUESTS["resumable"],
     ("counter", "requests_without_salt"): salts_counted,
     ("counter", "switched_off"): switched_off,
-    **{
-        ("counter", name): partial(measured, name=name)
-        for name in (
-            "predicted_seconds",
-            "measured_seconds",
-            "expected_saved_seconds",
-            "realised_saved_seconds",
-            "acceptance",
-        )
-    },
+    **{("counter", name): forecasts_counted for name in FORECASTS},
 }
