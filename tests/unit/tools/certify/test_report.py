@@ -62,7 +62,7 @@ def test_exit_status_and_verdict_follow_the_checks(checks: tuple[Check, ...], st
 
 def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
     data = json.loads(as_json(report_of(report(check(), WRONG, NO_JSON))))
-    assert data["schema"] == 4
+    assert data["schema"] == 5
     assert (data["verdict"], data["exit_status"]) == ("not exact", 1)
     assert data["not_tested"] == ["JSON schema"]
     assert data["checks"][1]["p_value"] == 1e-9
