@@ -34,20 +34,20 @@ def report_of(report: Certificate) -> kit.Report:
 
 
 def verdict(report: Certificate) -> str:
-    """The answer in one sentence."""
+    """Returns the answer."""
     if report.failed:
-        names = ", ".join(dict.fromkeys(f"{check.name} ({check.engine})" for check in report.failed))
+        names = "; ".join(dict.fromkeys(f"{check.name} ({check.engine})" for check in report.failed))
         return f"Not exact: {names}."
-    untested = ", ".join(report.untested)
+    untested = "; ".join(report.untested)
     if not report.is_complete:
         return f"Could not be told: too little to test in {untested}."
     checks = report.of_drafts
     missing = sum(check.outcome == "not tested" for check in checks)
-    told = f"Exact in {len(checks) - missing} of {len(checks)} checks"
+    told = f"Exact in {len(checks) - missing} of {len(checks)} checks."
     if report.not_as_configured:
-        forced = ", ".join(report.not_as_configured)
-        told += f"; not tested as configured, but with random draft lengths only: {forced}"
-    return told + (f"; not tested at all: {untested}." if untested else ".")
+        forced = "; ".join(report.not_as_configured)
+        told += f" Not tested as configured, but with random draft lengths only: {forced}."
+    return told + (f" Not tested at all: {untested}." if untested else "")
 
 
 def sentences(report: Certificate) -> list[str]:

@@ -22,7 +22,7 @@ AGAIN = check(engine=AS_GIVEN)
     ("checks", "status", "words"),
     [
         ((ALONE, check(), SAMPLED, AGAIN), 0, "Exact in 3 of 3 checks."),
-        ((check(), NO_JSON), 0, "Exact in 1 of 2 checks; not tested at all: JSON schema."),
+        ((check(), NO_JSON), 0, "Exact in 1 of 2 checks. Not tested at all: JSON schema."),
         ((check(), WRONG, FEW), 1, "Not exact: samples, top-k (random draft lengths)."),
         ((check(outcome="not tested"), SAMPLED), 2, "Could not be told: too little to test in greedy."),
         ((check(outcome="not tested"), WRONG), 1, "Not exact: samples, top-k (random draft lengths)."),
@@ -30,7 +30,7 @@ AGAIN = check(engine=AS_GIVEN)
         (
             (check(), SAMPLED, AGAIN, FEW),
             3,
-            "Exact in 3 of 4 checks; not tested as configured, but with random draft lengths only: samples, top-k.",
+            "Exact in 3 of 4 checks. Not tested as configured, but with random draft lengths only: samples, top-k.",
         ),
         (
             (
@@ -40,8 +40,8 @@ AGAIN = check(engine=AS_GIVEN)
                 check("JSON schema", "not tested", AS_GIVEN, is_required=False),
             ),
             3,
-            "Exact in 1 of 4 checks; not tested as configured, but with random draft lengths only: greedy; "
-            "not tested at all: JSON schema.",
+            "Exact in 1 of 4 checks. Not tested as configured, but with random draft lengths only: greedy. "
+            "Not tested at all: JSON schema.",
         ),
     ],
     ids=[
@@ -62,7 +62,7 @@ def test_exit_status_and_verdict_follow_the_checks(checks: tuple[Check, ...], st
 
 def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
     data = json.loads(as_json(report_of(report(check(), WRONG, NO_JSON))))
-    assert data["schema"] == 4
+    assert data["schema"] == 5
     assert (data["verdict"], data["exit_status"]) == ("not exact", 1)
     assert data["not_tested"] == ["JSON schema"]
     assert data["checks"][1]["p_value"] == 1e-9
