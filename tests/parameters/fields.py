@@ -8,6 +8,8 @@ A served field means the same with drafts as without: `tests/e2e/fuzz` sends all
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vllm_spec_plugin.support.ways import Way
+
 
 class Verdict(StrEnum):
     """Treatment of a request that has the field."""
@@ -35,9 +37,9 @@ class Field:
     why_by_vllm: str = ""
     since: tuple[int, ...] = ()
 
-    def where(self, *, vllm_verifies: bool) -> Verdict:
+    def where(self, way: Way) -> Verdict:
         """Returns the verdict of a way to draft."""
-        return self.by_vllm if vllm_verifies and self.by_vllm else self.verdict
+        return self.by_vllm if way != Way.OWN and self.by_vllm else self.verdict
 
 
 def _all(verdict: Verdict, why: str, *names: str) -> dict[str, Field]:

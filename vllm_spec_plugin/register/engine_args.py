@@ -135,7 +135,7 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
 
         check_served(config, plugin, source)
         if plugin.is_native:
-            _mend_sampler(config)
+            _patch_sampler(config)
     mode = mode_of(plugin)
     if mode.schedulers[1] is not None:
         # vLLM has chosen only now.
@@ -172,7 +172,7 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def _mend_sampler(config: "VllmConfig") -> None:
+def _patch_sampler(config: "VllmConfig") -> None:
     """Lets the workers of a CPU's V1 runner verify sampled drafts right."""
     parallel = config.parallel_config
     if vllm_args.platform() != "cpu" or config.use_v2_model_runner:

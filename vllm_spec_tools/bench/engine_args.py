@@ -13,6 +13,9 @@ from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 from vllm_spec_tools.vllm_json import check_native
 
+# vLLM reads the second one for models in Mistral's format.
+_CONFIGS = ("config.json", "params.json")
+
 
 @dataclass(frozen=True)
 class ArmPlan:
@@ -47,13 +50,17 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
     A name of `fetching.SOURCES` is fetched.
 
     Raises:
-        ServerError: it is a path with nothing there.
+        ServerError: it is a path without a model.
         UserError: it cannot be fetched.
     """
     if given is None:
         return str(model_path(bundled))
     given = fetched(given)
     if Path(given).is_dir():
+        if not any((Path(given) / name).is_file() for name in _CONFIGS):
+            raise ServerError(
+                f"{option} {given}: the folder has no {_CONFIGS[0]}; allowed: a model's folder or hub name"
+            )
         return str(Path(given).absolute())
     if given.startswith(("/", "./", "../", "~")):
         raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")

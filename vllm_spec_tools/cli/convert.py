@@ -20,8 +20,8 @@ def convert(
 ) -> None:
     """Convert vLLM's --speculative-config JSON to a plugin.yaml: vLLM's drafter, with the plugin's draft lengths.
 
-    Every key of vLLM 0.32 and 0.33 is known. Comments in the result say what differs. With --own, what cannot be
-    converted exactly is refused.
+    All keys of vLLM 0.32 and 0.33 are known. Comments in the result tell what differs. With --own, settings that
+    cannot be converted exactly are refused.
     """
     import json
 

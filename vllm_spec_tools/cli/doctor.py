@@ -1,4 +1,4 @@
-"""`vllm-spec doctor`: what is installed, whether vLLM sees the plugin, and what would be refused here."""
+"""`vllm-spec doctor`: shows versions, whether vLLM sees the plugin, and what would be refused here."""
 
 import sys
 from collections.abc import Iterator

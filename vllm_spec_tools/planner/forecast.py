@@ -17,15 +17,6 @@ from vllm_spec_tools.planner.traffic import Workload
 
 
 @dataclass(frozen=True)
-class SpeedupLimits:
-    """The best speedup if one thing were other than it is."""
-
-    perfect: float
-    free_drafting: float
-    free_verifying: float
-
-
-@dataclass(frozen=True)
 class Forecast:
     """Expected speed of a candidate.
 
@@ -36,7 +27,6 @@ class Forecast:
     candidate: Candidate
     costs: dict[int, Costs]
     all: dict[int, list[Prediction]]
-    limits: dict[int, SpeedupLimits]
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
@@ -77,7 +67,6 @@ def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels
             candidate,
             costs,
             {level: _predictions(candidate, cost, loads) for level, cost in costs.items()},
-            {level: _limits(candidate, cost, loads) for level, cost in costs.items()},
         )
 
 
@@ -167,18 +156,6 @@ def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> f
 def _predictions(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> list[Prediction]:
     """Without drafts, and with each number of draft tokens to choose from."""
     return [predict(costs, loads, tokens, is_tree=candidate.is_tree) for tokens in (0, *candidate.choices)]
-
-
-def _limits(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> SpeedupLimits:
-    def speedup(costs: Costs, loads: Sequence[Load]) -> float:
-        return fastest(_predictions(candidate, costs, loads)).speedup
-
-    flat = StepCurve((costs.concurrency,), (costs.plain_step,))
-    return SpeedupLimits(
-        speedup(costs, [load.perfect for load in loads]),
-        speedup(replace(costs, drafting=DraftingCost(0.0, 0.0)), loads),
-        speedup(replace(costs, curve=flat), loads),
-    )
 
 
 class NoTreeError(ValueError):

@@ -4,11 +4,11 @@ import dataclasses
 from typing import Any
 
 from tests.engine.arms import Arms, Engine
+from tests.engine.chi_square import Test
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.v2.drafters import Target
 from tests.engine.v2.exactness import context_test
-from vllm_spec_tools.certify.chi_square import Test
 
 GREEDY_TOKENS, SAMPLED_TOKENS = 32, 24
 SETTINGS: dict[str, dict[str, Any]] = {
