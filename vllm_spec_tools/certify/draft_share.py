@@ -70,7 +70,7 @@ class DraftShare:
 
         Args:
             outputs: by prompt and prefix, the tokens that were output at drafted positions.
-            drafts: the draft tokens of these positions, as far as they are known.
+            drafts: the draft tokens of these positions that are known.
             rows: the target's probabilities by prompt and prefix.
         """
         for (prompt, prefix), seen in outputs.items():

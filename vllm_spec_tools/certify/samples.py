@@ -41,7 +41,7 @@ class Token(NamedTuple):
     """An output token that is tested in a stratum.
 
     Attributes:
-        draft_id: the draft token that was verified there, as far as it is known.
+        draft_id: the draft token that was verified there, if it is known.
         is_accepted: whether it was accepted.
         number: number of the engine step.
     """

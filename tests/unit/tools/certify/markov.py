@@ -35,7 +35,7 @@ class MarkovLaw:
 
 
 class Fault(NamedTuple):
-    """What is wrong.
+    """Shares of wrong decisions.
 
     Attributes:
         unverified: share of draft tokens that are accepted without being verified.

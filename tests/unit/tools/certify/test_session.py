@@ -93,7 +93,7 @@ def test_outputs_without_speculation_are_kept_for_other_configurations(
 
 
 def test_thresholds_share_the_false_alarms_among_all_p_values() -> None:
-    """Of each setting there is one without speculation and two of each engine with it."""
+    """Each setting has one without speculation, and two of each engine with it."""
     assert threshold_of(1e-3, 9, 2) == pytest.approx(1e-3 / 45)
     assert threshold_of(1e-3, 9, 1) == pytest.approx(1e-3 / 27)
     assert threshold_of(1e-3, 0, 2) == 1e-3

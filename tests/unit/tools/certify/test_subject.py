@@ -38,7 +38,7 @@ def test_fixed_lengths_and_vllms_own_are_tested_as_they_are(tmp_path: Path) -> N
 
 
 def test_a_draft_is_accepted_whole_at_the_depth_of_its_tree(tmp_path: Path) -> None:
-    """Of an automatic tree only the number of its tokens is known."""
+    """Only the number of tokens is known for an automatic tree."""
     path = tmp_path / "tree.yaml"
     medusa = load_config(CONFIGS / "medusa_tree.yaml").model_dump(mode="json", include={"proposer"})["proposer"]
     path.write_text(json.dumps({"proposer": medusa | {"tree": [[0], [1], [0, 0], [1, 0]]}}))
