@@ -35,7 +35,7 @@ class MarkovLaw:
 
 
 class Fault(NamedTuple):
-    """Shares of wrong decisions.
+    """A fault of a simulated engine.
 
     Attributes:
         unverified: share of draft tokens that are accepted without being verified.
