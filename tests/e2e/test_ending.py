@@ -38,7 +38,8 @@ class Request(threading.Thread):
     def __init__(self, server: WatchedServer, *, stream: bool) -> None:
         super().__init__(daemon=True)
         self.lines: list[str] = []
-        self.status, self.seconds = 0, None
+        self.status = 0
+        self.seconds: float | None = None
         self.has_begun = threading.Event()
         self._url = f"{server.base_url}/v1/completions"
         # Of four outputs without drafts none is complete before the stop.

@@ -2,7 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,13 +10,13 @@ from vllm_spec_plugin.compat import frontend
 
 async_llm = pytest.importorskip("vllm.v1.engine.async_llm")
 exceptions = pytest.importorskip("vllm.exceptions")
-OURS, ANOTHER = SimpleNamespace(), SimpleNamespace()
+OURS, ANOTHER = cast(Any, SimpleNamespace()), cast(Any, SimpleNamespace())
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A class like vLLM's frontend, patched: vLLM's own stays as it is."""
-    own = type("Own", (async_llm.AsyncLLM,), {})
+    own: Any = type("Own", (async_llm.AsyncLLM,), {})
     monkeypatch.setattr(own, "shutdown", frontend._ending_requests(lambda config: config is OURS)(own.shutdown))
     return own
 
