@@ -40,10 +40,7 @@ def _run(name: str, size: int, seed: int) -> bool:
     outcome = serve_and_fuzz(name, size, Reference(), folder, seed)
     seconds = round(time.perf_counter() - start)
     print(f"{name}: {size} requests in {seconds} s, {dict(outcome.counts)}, log: {folder}/log")
-    for fault in outcome.faults:
-        print(f"fault: {fault}")
-    for difference in outcome.unrepeated:
-        print(f"gone when sent again: {difference}")
+    print("\n".join(outcome.faults))
     if outcome.faults:
         return False
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -73,8 +73,8 @@ async def send(client: openai.AsyncOpenAI, model: str, case: Case, body: dict[st
 
 
 def _answer(endpoint: str, whole: dict[str, Any]) -> Answer:
-    choices: list[dict[str, Any]] = whole["output" if endpoint == "responses" else "choices"]
-    prompt = whole.get("prompt_token_ids") or next(iter(choices), {}).get("prompt_token_ids") or []
+    choices = whole["output"] if endpoint == "responses" else whole["choices"]
+    prompt = whole.get("prompt_token_ids") or (choices or [{}])[0].get("prompt_token_ids") or []
     return Answer(200, choices=[_plain(choice) for choice in choices], prompt=prompt)
 
 

@@ -18,7 +18,7 @@ from vllm_spec_tools.serving import Server
 SEED = 1
 # Prompts are computed in chunks, and few blocks make requests be preempted.
 _OPTIONS = (
-    *("--max-model-len", "512", "--block-size", "32", "--num-gpu-blocks-override", "72"),
+    *("--max-model-len", "512", "--block-size", "32", "--num-gpu-blocks-override", "40"),
     *("--max-num-seqs", "12", "--max-num-batched-tokens", "256", "--enforce-eager"),
     # Else a model may write blanks for as long as it may write.
     *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
