@@ -10,6 +10,7 @@ from PIL import Image
 
 from benchmarks import figures
 from benchmarks.figures import HASH_KEY, PAGES, RESULTS, markers, parse, picture_of, rendered
+from vllm_spec_plugin.config import load_config
 
 MARKERS = [marker for page in PAGES for marker in markers(page)]
 
@@ -109,3 +110,14 @@ def test_results_of_an_older_schema_get_the_names_of_now(tmp_path: Path, monkeyp
     old = results(1, 4, "vLLM's ngram, K = 4, by batch size = [[1, 2, 4], [16, 1024, 0]]")
     (tmp_path / "a.json").write_text(json.dumps(old))
     assert parse("ratio a.json")[1].stock == ["vLLM's ngram, K = 4", "vLLM's ngram, K = 4, less in larger batches"]
+
+
+def test_configurations_of_a_real_models_tables_are_in_the_repository() -> None:
+    folder, found = figures.ROOT / "benchmarks/configs/smollm2", set()
+    for path in RESULTS.glob("smollm2*.json"):
+        for arm, recorded in json.loads(path.read_text())["provenance"]["arms"].items():
+            if arm.endswith(".yaml"):
+                found.add(arm)
+                own = load_config(folder / arm).model_dump(mode="json")
+                assert {key: own[key] for key in recorded["speculation"]} == recorded["speculation"], (path, arm)
+    assert found == {path.name for path in folder.glob("*.yaml")}
