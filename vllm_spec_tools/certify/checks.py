@@ -1,7 +1,6 @@
 """Checks an engine with the plugin against the baseline."""
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,6 @@ from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Say
 from vllm_spec_tools.certify.greedy import first_differences
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
-from vllm_spec_tools.certify.power import smallest_fault
 from vllm_spec_tools.certify.results import Check, Outcome
 from vllm_spec_tools.certify.samples import TokenSamples, draw
 
@@ -162,10 +160,8 @@ def sampling_check(name: str, label: str, samples: TokenSamples, baseline: Basel
         detail = (
             f"{of_each[0]:,} accepted and {of_each[1]:,} rejected draft tokens tested, {samples.two.num_pairs:,} pairs"
         )
-        if not is_wrong:
-            # One of three bets, see `TokenSamples.evidence`.
-            needed = math.log(3 / threshold)
-            fault = smallest_fault(samples.share.cells, samples.share.drafts, needed) if is_enough else None
+        if is_enough and not is_wrong:
+            fault = samples.smallest_fault(threshold)
     outcome: Outcome = "not exact" if is_wrong else "exact" if is_enough or not samples.has_drafts else "not tested"
     if p_value(baseline.control[name]) < threshold:
         # Such as a parameter of the platform's own making: nothing can be said of drafts then.

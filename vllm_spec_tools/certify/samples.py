@@ -7,6 +7,7 @@ and that the position had a draft; (2) so has the bonus token, given that a whol
 the engine, such as its KV cache, that go wrong with some accepted length.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.always_valid import CONCENTRATIONS, TwoSamples
 from vllm_spec_tools.certify.draft_share import DraftShare
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
+from vllm_spec_tools.certify.power import smallest_fault
 from vllm_spec_tools.certify.settings import predicting, request_params
 from vllm_spec_tools.certify.target_probabilities import Row, TargetProbabilities
 
@@ -119,6 +121,15 @@ class TokenSamples:
             together.append(always_valid.mean(total))
         bets = [always_valid.mean(single), always_valid.mean(together)]
         return always_valid.mean([*bets, self.share.log_e] if self.has_drafts else bets)
+
+    def smallest_fault(self, threshold: float) -> float | None:
+        """Returns the smallest fault that these samples show, see `power.smallest_fault`; None if none is.
+
+        Args:
+            threshold: p-value below which the outputs are not exact.
+        """
+        # The bet on draft tokens is one of three.
+        return smallest_fault(self.share.cells, self.share.drafts, math.log(3 / threshold))
 
     def _end_round(self, rows: Mapping[Tokens, Mapping[Tokens, Row]]) -> None:
         outputs, drafts = defaultdict[Any, Counter[int]](Counter), defaultdict[Any, Counter[int]](Counter)

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.tools.certify.markov import EXACT, MOST, PROMPT, Fault, MarkovLaw, all_outputs, decode, output
 from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.jobs import Step
-from vllm_spec_tools.certify.power import smallest_fault
 from vllm_spec_tools.certify.samples import TokenSamples, strata
 from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
 
@@ -84,9 +83,8 @@ def test_the_evidence_is_a_martingale_whatever_has_been_seen(num_before: int) ->
 @pytest.mark.statistical
 def test_the_smallest_fault_that_a_report_names_is_found_as_often_as_it_says() -> None:
     """Seed 1. 6 looks of 100 outputs; 40 runs with the fault: at least 34 are found (false-alarm rate 1e-2 at 95%)."""
-    rng, needed = np.random.default_rng(1), math.log(3 / 1e-4)
-    exact = sampled(rng, 100, 6, plain=0)
-    fault = smallest_fault(exact.share.cells, exact.share.drafts, needed)
+    rng = np.random.default_rng(1)
+    fault = sampled(rng, 100, 6, plain=0).smallest_fault(1e-4)
     assert fault is not None
     found = sum(
         always_valid.p_value(sampled(rng, 100, 6, Fault(unverified=fault), plain=0).log_e) < 1e-4 for _ in range(40)
@@ -94,6 +92,14 @@ def test_the_smallest_fault_that_a_report_names_is_found_as_often_as_it_says() -
     print(f"{fault:.1%} of the draft tokens: found in {found} of 40")
     assert fault <= 0.3
     assert found >= 34
+
+
+def test_power_counts_with_the_evidence_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the draft tokens, while the other bets have lost all."""
+    needed = list[float]()
+    monkeypatch.setattr("vllm_spec_tools.certify.samples.smallest_fault", lambda *given: needed.append(given[2]))
+    TokenSamples([PROMPT]).smallest_fault(1e-4)
+    assert always_valid.p_value(always_valid.mean([-math.inf, -math.inf, *needed])) == pytest.approx(1e-4)
 
 
 # Draft tokens that only the device knows.
