@@ -12,6 +12,7 @@ arms of its own. A test compares pages and pictures with the results.
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "draft_length", "native")),
+    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "draft_length", "native")),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
@@ -191,20 +192,27 @@ def host(figures: Figures) -> str:
 
 def certificates(figures: Figures) -> str:
     """Returns a row per result of `vllm-spec certify`."""
-    head = "configuration, verdict, checks, draft tokens verified (accepted), smallest p (threshold), minutes, commit"
-    rows = [head.split(", ")]
+    head = "configuration, verdict, checks, draft tokens verified (accepted), outputs per setting, finds, "
+    rows = [f"{head}smallest p (threshold), minutes, commit".split(", ")]
     for run in figures.runs:
-        origin, checks = run["provenance"], run["checks"]
+        origin, checks = run["provenance"], [check for check in run["checks"] if check["engine"] != "no speculation"]
         arguments, commit = origin["arguments"], origin["commit"]
         tested = [check for check in checks if check["outcome"] != "not tested"]
         drafted, accepted = (sum(check[key] for check in checks) for key in ("drafted", "accepted"))
         smallest = min(check[key] for check in checks for key in _P_VALUES if check[key] is not None)
+        # Of the engine that is sampled most: with random lengths, if there is one.
+        sampled = [check for check in tested if check["p_value"] is not None]
+        sampled = [check for check in sampled if check["engine"] == sampled[0]["engine"]]
+        outputs = sorted({check["outputs"] for check in sampled})
+        finds = sorted(check["smallest_fault"] or math.inf for check in sampled)
         rows.append(
             [
                 Path(arguments[arguments.index("--config") + 1]).name,
                 run["verdict"],
                 f"{len(tested)} of {len(checks)}",
                 f"{drafted:,} ({accepted:,})",
+                " to ".join(f"{count:,}" for count in dict.fromkeys((outputs[0], outputs[-1]))),
+                " to ".join(f"{share:.3g}%" for share in dict.fromkeys((100 * finds[0], 100 * finds[-1]))),
                 f"{smallest:.2g} ({run['p_threshold']:.1g})",
                 f"{run['seconds'] / 60:.0f}",
                 commit[:9] + "+" * commit.endswith("+"),

@@ -23,7 +23,7 @@ DRAFT_STEPS, DRAFT_LEARNING_RATE = 3200, 4e-3
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: tuple[str, ...]) -> torch.Tensor:
-    """All texts as one stream, an end-of-text token before and between them: [num_tokens] int64."""
+    """Joins all texts in one stream, an end-of-text token before and between them: [num_tokens] int64."""
     end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
     stream = [end]
     for text in texts:

@@ -34,7 +34,7 @@ class AssemblyError(Exception):
 
 
 def assemble(wanted: str, folder: Path) -> None:
-    """Writes the environment anew.
+    """Writes the environment, in place of an earlier one.
 
     Raises:
         AssemblyError: this is no environment of a CPU build, or that version is not known to run on it.
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Assembles an environment; 2 if it cannot."""
     parser = argparse.ArgumentParser(prog="tests.assemble", description=__doc__)
     parser.add_argument("version", help="of vLLM, as on PyPI")
-    parser.add_argument("folder", type=Path, help="of the environment, which is written anew")
+    parser.add_argument("folder", type=Path, help="of the environment, which is replaced")
     options = parser.parse_args(arguments)
     try:
         assemble(options.version, options.folder)

@@ -39,7 +39,7 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
         if name in refused:
             raise UserError(f"options after --: got --{name.replace('_', '-')}; {refused[name]}")
     if enforce_eager and options.get("enforce_eager") is False:
-        raise UserError("options after --: got --no-enforce-eager beside --enforce-eager; allowed: one of them")
+        raise UserError("options after --: got --no-enforce-eager and --enforce-eager; allowed: one of them")
     return options
 
 
@@ -71,7 +71,7 @@ def speculative_json(option: str, text: str, example: str, *, needs_tokens: bool
     """Reads one of vLLM's speculative configs.
 
     Raises:
-        UserError: it is no JSON, names no method, or no number of tokens where it must.
+        UserError: it is not JSON, names no method, or no number of tokens where it must.
         ConfigError: vLLM does not know its method or a key, or a package is missing.
     """
     from vllm_spec_tools.vllm_json import missing_package, mistakes_in
@@ -79,7 +79,7 @@ def speculative_json(option: str, text: str, example: str, *, needs_tokens: bool
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{option}: is no JSON: {error}; allowed: as in {example}") from None
+        raise UserError(f"{option}: is not JSON: {error}; allowed: as in {example}") from None
     if not isinstance(given, dict) or not isinstance(given.get("method"), str):
         raise UserError(f"{option}: has no method; allowed: as in {example}")
     if mistakes := mistakes_in(given) or missing_package(given["method"]):

@@ -113,19 +113,23 @@ def _generate(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
 def _generate_by_step(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     from vllm.sampling_params import RequestOutputKind
 
+    from vllm_spec_tools.inspection import recorded_steps
+
     outputs, answers = {}, {}
     for number, request in enumerate(job.requests):
         params = _sampling_params(request.params | {"output_kind": RequestOutputKind.DELTA})
         outputs[str(number)] = [JobOutput([], "", "length", None, None) for _ in range(params.n)]
         llm.llm_engine.add_request(str(number), _prompt(request), params)
-    while llm.llm_engine.has_unfinished_requests():
-        answer: Any
-        for answer in llm.llm_engine.step():
-            answers[answer.request_id] = answer
-            for part in answer.outputs:
-                output = outputs[answer.request_id][part.index]
-                output.token_ids.extend(part.token_ids)
-                output.steps.append(len(part.token_ids))
+    with recorded_steps(llm) as steps:
+        while llm.llm_engine.has_unfinished_requests():
+            answer: Any
+            for answer in llm.llm_engine.step():
+                answers[answer.request_id] = answer
+                for part in answer.outputs:
+                    outputs[answer.request_id][part.index].token_ids.extend(part.token_ids)
+    for name, group in outputs.items():
+        for index, output in enumerate(group):
+            output.steps = steps[name, index]
     return list(outputs.values()), [answers[name] for name in outputs]
 
 

@@ -1,16 +1,20 @@
 """Inspects and times an engine in this process."""
 
+import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
+from vllm_spec_tools.certify.jobs import Step
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -56,6 +60,29 @@ def kv_bytes_of_token(llm: "LLM") -> int:
     scheduler = _core(llm).scheduler
     assert isinstance(scheduler, Scheduler)
     return sum(kv_bytes_per_token(scheduler.kv_cache_config).values())
+
+
+@contextlib.contextmanager
+def recorded_steps(llm: "LLM") -> Iterator[dict[tuple[str, int], list[Step]]]:
+    """Yields a dict that each engine step adds to: by request id and output index, the steps that sampled tokens."""
+    scheduler, states = _core(llm).scheduler, llm.llm_engine.output_processor.request_states
+    update, steps = scheduler.update_from_output, defaultdict[tuple[str, int], list[Step]](list)
+    numbers = itertools.count()
+
+    def recording_update(plan: Any, outcome: Any) -> Any:
+        invalid, sampled, number = plan.num_invalid_spec_tokens or {}, outcome.sampled_token_ids, next(numbers)
+        for internal_id, row in outcome.req_id_to_index.items():
+            state = states.get(internal_id)
+            if state is not None and sampled and sampled[row]:
+                name = state.external_req_id if state.parent_req is None else state.parent_req.external_req_id
+                drafts = tuple(plan.scheduled_spec_decode_tokens.get(internal_id, ()))
+                # A grammar's placeholders were never drafts.
+                drafts = drafts[: len(drafts) - invalid.get(internal_id, 0)]
+                steps[name, state.request_index].append(Step(len(sampled[row]), drafts, number))
+        return update(plan, outcome)
+
+    with mock.patch.object(scheduler, "update_from_output", recording_update):
+        yield steps
 
 
 class SteppedEngine:

@@ -162,7 +162,7 @@ def json_lines(text: str, source: str, allowed: str) -> Iterator[tuple[str, Any]
     """Yields the value of each line of JSON Lines that is not empty, and where it is.
 
     Raises:
-        UserError: a line is no JSON; the message ends with what is `allowed`.
+        UserError: a line is not JSON; the message ends with what is `allowed`.
     """
     # Lines end where JSON Lines do: a text may hold other characters that end lines.
     for number, line in enumerate(text.split("\n"), 1):

@@ -55,7 +55,7 @@ class ServerMetrics:
     def increase(self, before: "ServerMetrics", name: str) -> float | None:
         """Growth of a counter since an earlier scrape; None if the server does not export it.
 
-        A counter below its earlier value began anew: the server was restarted, and its present value is the growth.
+        A counter below its earlier value started again: the server was restarted, and its present value is the growth.
         """
         now = self.totals.get(name)
         if now is None:

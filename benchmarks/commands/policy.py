@@ -57,7 +57,7 @@ def policy(
     notes = [
         "plan: choosing draft lengths, with the work that the policy postpones until then. outcomes: updates from each "
         "request's accepted tokens. measured: updates from the step's time. drafted: mean draft length per request. "
-        f"Medians of {rounds} rounds of {steps} steps, ± half the distance of the quartiles."
+        f"Medians of {rounds} rounds of {steps} steps, with their range in brackets."
     ]
     report = Report(
         "benchmarks policy",

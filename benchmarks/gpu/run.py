@@ -227,7 +227,7 @@ def main(
     levels: Annotated[str, typer.Option(help="Numbers of streams.")] = "1,8,32,128",
     workload: Annotated[list[str] | None, typer.Option(help="Workloads. [default: easy, mixed]")] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 1,
-    tokens: Annotated[int, typer.Option(help="Minimum output tokens per stream of a run.")] = 128,
+    stream_tokens: Annotated[int, typer.Option(help="Minimum output tokens per stream of a run.")] = 128,
     kv_gib: Annotated[float, typer.Option(help="KV cache of each engine.")] = 4.0,
     minutes: Annotated[float, typer.Option(help="No run starts later.")] = 8.0,
     dtype: Annotated[str, typer.Option()] = "bfloat16",
@@ -238,7 +238,7 @@ def main(
         return
     names = [name for name in ARMS if not arm or any(text in name for text in arm)]
     cells = tuple((kind, int(level)) for level in levels.split(",") for kind in workload or ("easy", "mixed"))
-    sizes = LoadSizes(request_tokens=tokens, stream_tokens=tokens, min_total_tokens=4 * tokens)
+    sizes = LoadSizes(request_tokens=stream_tokens, stream_tokens=stream_tokens, min_total_tokens=4 * stream_tokens)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     run(models, out, names, SweepPlan(cells, BEGINNINGS, sizes, rounds, 0), int(kv_gib * 2**30), minutes, dtype)
     typer.echo(table(out), nl=False)

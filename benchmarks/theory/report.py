@@ -151,7 +151,7 @@ def _sentence(cell: Cell) -> str:
     else:
         text = (
             f"best K: {_best(best)}. At least {cell.guaranteed_speedup:.2f}x by corollary 3.9; "
-            f"an oracle that chose K anew in each step: {limit}."
+            f"an oracle that chose the best K in each step: {limit}."
         )
     if cell.best_verified is not None:
         text += f" With what verifying costs, of all K that it is given for: {_best(cell.best_verified)}."

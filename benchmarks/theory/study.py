@@ -35,7 +35,7 @@ class Cell:
         rows: one for each draft length.
         best: by theorem 3.8.
         guaranteed_speedup: corollary 3.9.
-        oracle_speedup: if K were chosen anew in every step, knowing what will be accepted.
+        oracle_speedup: if the best K were chosen in every step, from knowledge of what will be accepted.
         best_verified: of the K whose verification is known, with what it takes; None if none is.
     """
 

@@ -27,4 +27,4 @@ def test_a_wheel_demonstrates_itself_in_an_empty_folder(tmp_path):
     assert all(row["value"] > 8 for row in rows)
     assert (folder / "vllm-spec-demo.png").read_bytes().startswith(b"\x89PNG")
     assert "with speculation" in (folder / "view.svg").read_text().replace("&#160;", " ")
-    assert "What to type next" in done.stdout
+    assert "Next commands" in done.stdout

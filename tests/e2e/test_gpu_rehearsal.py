@@ -48,7 +48,7 @@ def test_arms_on_padded_models(tmp_path):
     models, out = tmp_path / "models", tmp_path / "results.jsonl"
     run("benchmarks.gpu.padding", models, "--size", "tiny", "--dtype", "float32")
     arms = ("--arm", "none, V2", "--arm", "own draft_model, optimal")
-    sizes = ("--levels", "2", "--tokens", "24", "--dtype", "float32", "--workload", "easy")
+    sizes = ("--levels", "2", "--stream-tokens", "24", "--dtype", "float32", "--workload", "easy")
     shown = run("benchmarks.gpu.run", models, out, *arms, *sizes)
     found = [line for line in lines_of(out) if "figures" in line]
     assert [line["arm"] for line in found] == ["none, V2", "own draft_model, optimal, V1"]

@@ -24,7 +24,9 @@ def check(llm: Any, request_ids: Iterable[str]) -> None:
     scheduler, gone = core.scheduler, frozenset(request_ids)
     kept = [holding(scheduler, gone, "scheduler"), *llm.collective_rpc(_held_by_worker, args=(gone,))]
     assert not any(kept), f"kept of requests that are gone: {kept}"
-    scheduler.check_integrity()
+    # The plugin's own scheduler, which changes block tables, can check them.
+    if hasattr(scheduler, "check_integrity"):
+        scheduler.check_integrity()
     pool = scheduler.kv_cache_manager.block_pool
     used = [block.block_id for block in pool.blocks if block.ref_cnt and not block.is_null]
     assert not used, f"KV blocks of no request: {used}"

@@ -19,7 +19,7 @@ def install(arguments: dict[str, Any]) -> None:
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("random_lengths"):
-        lengths.install()
+        arguments["speculative_config"] = lengths.with_random_lengths(arguments["speculative_config"])
     if arguments.pop("equal_steps"):
         lengths.equal_steps()
     if arguments.pop("generic_pass"):
@@ -35,7 +35,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
 
     Afterwards nothing may be left of the job's requests, see `books.py`.
     """
-    from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
+    from vllm_spec_plugin.scheduling.base import SpecScheduling
 
     with contextlib.ExitStack() as stack:
         request_ids = stack.enter_context(_request_ids(llm))
@@ -59,7 +59,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "storm": outcomes,
             "lengths": lengths.count_anew(),
         }
-    if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduler):
+    if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
 
 
@@ -84,4 +84,4 @@ def _draft_pass(llm: Any) -> str:
     if llm.llm_engine.vllm_config.parallel_config.world_size > 1:
         return ""
     engine = getattr(getattr(live_runner(llm), "drafter", None), "engine", None)
-    return "" if engine is None else engine.how
+    return "" if engine is None else engine.execution_mode

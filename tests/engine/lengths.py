@@ -1,59 +1,35 @@
-"""Draft lengths at random, and steps of equal length: tests of exactness do not depend on how long steps take."""
+"""Random draft lengths, and steps of equal length: tests of exactness do not depend on how long steps take."""
 
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from itertools import count
-from random import Random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import yaml
+
+from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.turns import Turns
+from vllm_spec_tools.certify.subject import at_random_lengths
 
-# Share of requests without a draft.
-_WITHOUT = 0.05
 # What a step takes for the policy, in seconds; drafting takes far less.
 _STEP = 0.1
 # Drafts with a branch that were verified, as "drafted accepted".
 _seen = Counter[str]()
 
 
-class RandomControl(FixedControl):
-    """Plans proposers in a random order, each for a random number of tokens."""
-
-    is_constant = False
-
-    def __init__(self) -> None:
-        """Starts the sequence of random numbers."""
-        self._rng = Random(0)
-
-    def plan(self, wishes: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
-        """Draws each request's turns."""
-        return [self._turns(request.limits) for request in wishes]
-
-    def _turns(self, limits: Sequence[int]) -> Turns:
-        if self._rng.random() < _WITHOUT:
-            return ()
-        turns = [(place, self._rng.randint(1, limit)) for place, limit in enumerate(limits) if limit > 0]
-        self._rng.shuffle(turns)
-        return tuple(turns)
-
-
-def install() -> None:
-    """Replaces the policy of each engine that is built from now on, and checks which nodes of trees it reports.
+def with_random_lengths(path: str) -> str:
+    """Returns the path of a file with the same proposers and `policy: random`, and checks which nodes of trees
+    are reported by the engine that is built next.
 
     The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
     """
-    from vllm_spec_plugin.scheduling import native, scheduler, text
+    from vllm_spec_plugin.scheduling import scheduler
 
     update = scheduler.SpecScheduler.update_from_output
-
-    def create(*_: Any) -> RandomControl:
-        return RandomControl()
 
     def checked_update(self: Any, scheduler_output: Any, output: Any) -> Any:
         reported = result_of(output).accepted_nodes
@@ -67,10 +43,10 @@ def install() -> None:
             _seen[f"{drafted} {accepted}"] += 1
         return update(self, scheduler_output, output)
 
-    mock.patch.object(scheduler, "create_control", create).start()
-    for module in (native, text):
-        mock.patch.object(module, "create_control", create).start()
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
+    copy = Path(tempfile.mkdtemp(), "random.yaml")
+    copy.write_text(yaml.safe_dump(at_random_lengths(load_config(path))))
+    return str(copy)
 
 
 def equal_steps(seconds: float = _STEP) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.engine import chi_square
 from tests.engine.arms import Arms, Engine
+from tests.engine.chi_square import Test
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job, JobResult
-from vllm_spec_tools.certify import chi_square
-from vllm_spec_tools.certify.chi_square import Test
 from vllm_spec_tools.certify.target_probabilities import probabilities
 
 NUM_POSITIONS = 3

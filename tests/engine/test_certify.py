@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +72,7 @@ class Sabotaged:
             "vocab_size": 4096,
             "has_tokenizer": True,
             "reasoning_end": REASONING_END,
+            "block_size": 32,
         }
 
 
@@ -89,7 +89,7 @@ def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: BaselineSiz
         return [check_json(engine, baseline, "")]
     work = dataclasses.replace(baseline.work, settings={kind: baseline.work.settings[kind]})
     one = dataclasses.replace(baseline, work=work, samples={kind: baseline.samples[kind]})
-    return list(check_samples(engine, one, "", sizes, 4, THRESHOLD, time.monotonic() + 1e9, lambda what: None))
+    return list(check_samples(engine, one, "", sizes, 4, THRESHOLD, lambda what: None))
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES)

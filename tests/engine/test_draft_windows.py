@@ -36,7 +36,7 @@ class Pair:
     # Entries of the target's config that differ from the usual.
     target_shape: dict[str, Any] = field(default_factory=dict)
     draft_shape: dict[str, Any] = field(default_factory=dict)  # The same for the draft.
-    draft_pass: str = "uncompiled"  # How the draft runs, see `DraftPass.how`.
+    draft_pass: str = "uncompiled"  # How the draft runs, see `DraftPass.execution_mode`.
     accepted: int = 100  # Draft tokens that are accepted at least; a draft with a shape of its own is a stranger.
     options: dict[str, Any] = field(default_factory=dict)  # Further arguments of `Engine`.
 

@@ -9,13 +9,12 @@ import pytest
 import torch
 import yaml
 
-from tests.engine import texts
+from tests.engine import chi_square, texts
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.samples import NUM_POSITIONS, Plan, by_prefix, sample
 from tests.fixed_length import distant, native
-from vllm_spec_tools.certify import chi_square
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical, pytest.mark.full]
 

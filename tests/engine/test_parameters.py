@@ -10,7 +10,10 @@ from tests.engine import texts
 from tests.engine.arms import LOOKUP, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job, JobOutput, JobResult
-from tests.fixed_length import STOCK_DRAFT_MODEL, native
+from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
+from tests.parameters.fields import FIELDS, Verdict
+from tests.parameters.values import values
+from vllm_spec_plugin.support.ways import Way
 
 pytestmark = pytest.mark.engine
 
@@ -18,11 +21,24 @@ PLAIN = Engine()
 NUM_TOKENS = 32
 
 
+SAMPLED_DRAFT_MODEL = json.dumps(json.loads(STOCK_DRAFT_MODEL) | {"draft_sample_method": "probabilistic"})
 NATIVE = native(STOCK_DRAFT_MODEL)
+ON_V2: dict[str, Any] = {"runner": "v2", "max_num_seqs": 48, "max_num_batched_tokens": 256, "num_blocks": 384}
 ENGINES = {
     "lookup": Engine(config=LOOKUP),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "native": Engine(config=NATIVE, random_lengths=True),
+}
+# Of each way to draft one; the first two verify themselves.
+WAYS = ENGINES | {
+    "native_sampled": Engine(config=native(SAMPLED_DRAFT_MODEL), random_lengths=True),
+    "suffix_on_v2": Engine(config=fixed_length("suffix"), **ON_V2),
+    "medusa_on_v2": Engine(config=fixed_length("medusa", 3), **ON_V2),
+    "native_on_v2": Engine(config=NATIVE, **ON_V2),
+}
+WAYS_OF = dict.fromkeys(("lookup", "medusa_tree"), Way.OWN) | {
+    **dict.fromkeys(("native", "native_sampled"), Way.VLLM_V1),
+    **{"suffix_on_v2": Way.TOKEN_ONLY, "medusa_on_v2": Way.HEADS, "native_on_v2": Way.VLLM_V2},
 }
 
 
@@ -102,6 +118,35 @@ def test_prompt_logprobs_are_those_of_the_target(
         for token, row, exact in zip(prompt[1:], given[1:], expected, strict=False):
             assert row is not None
             assert row[token] == pytest.approx(float(exact[token]), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name", [n if WAYS_OF[n] == Way.OWN else pytest.param(n, marks=pytest.mark.full) for n in WAYS]
+)
+def test_each_served_field_means_the_same_at_temperature_0(name: str, arms: Arms, reference: Reference) -> None:
+    """All fields side by side, each with logprobs too, of outputs with drafts accepted and rejected.
+
+    Logprobs have a tolerance of 1e-3.
+    """
+    engine, prompts = WAYS[name], texts.repetitive(reference)
+    plain = Engine(**ON_V2) if engine.runner == "v2" else PLAIN
+    fields = [f for f, found in FIELDS.items() if found.where(WAYS_OF[name]) == Verdict.SERVED]
+    requests: Requests = []
+    for prompt, tokens in zip(prompts, unconstrained(arms, prompts), strict=True):
+        words = [reference.tokenizer.decode([token]) for token in tokens]
+        for number, params in enumerate(values(tokens, words, fields)):
+            usual = {"temperature": 0.0, "max_tokens": 24, "logprobs": number % 3}
+            requests.append((prompt, usual | params))
+    result, expected = run(arms, engine, requests), run(arms, plain, requests)
+    assert ends(result) == ends(expected)
+    assert min(result.accepted, result.rejected) > 30
+    for ours, theirs in zip(result.outputs, expected.outputs, strict=True):
+        rows = zip(ours[0].logprobs or [], theirs[0].logprobs or [], strict=True)
+        assert all(one == pytest.approx(other, abs=1e-3) for one, other in rows)
+    for one, other in zip(result.prompt_logprobs, expected.prompt_logprobs, strict=True):
+        assert (one is None) == (other is None)
+        pairs = zip((one or [])[1:], (other or [])[1:], strict=True)
+        assert all(row == pytest.approx(exact, abs=1e-3) for row, exact in pairs)
 
 
 def bad_words_of(reference: Reference, tokens: list[int]) -> list[list[int]]:

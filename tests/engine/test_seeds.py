@@ -1,4 +1,4 @@
-"""A request with a seed has one output, in whatever company and however far is drafted."""
+"""A request with a seed has one output, beside any other requests and with any draft length."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def seeded(reference: Reference) -> list[CertifyRequest]:
 
 
 @pytest.fixture(scope="module")
-def company(reference: Reference) -> list[CertifyRequest]:
+def background(reference: Reference) -> list[CertifyRequest]:
     """Requests of all kinds, that come and go."""
     kinds = (
         {"temperature": 1.0},
@@ -58,9 +58,11 @@ def without_drafts(arms: Arms, engine: Engine, requests: list[CertifyRequest]) -
     return result.tokens()
 
 
-def among(arms: Arms, engine: Engine, requests: list[CertifyRequest], company: list[CertifyRequest]) -> list[list[int]]:
+def among(
+    arms: Arms, engine: Engine, requests: list[CertifyRequest], background: list[CertifyRequest]
+) -> list[list[int]]:
     """Outputs of the requests in one batch with others, at every sixth place."""
-    job, places = list(company), range(0, 6 * len(requests), 6)
+    job, places = list(background), range(0, 6 * len(requests), 6)
     for place, request in zip(places, requests, strict=True):
         job.insert(place, request)
     result = arms.run(engine, Job(job, torch_seed=5))
@@ -76,18 +78,18 @@ if is_full():
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_seeded_output_is_that_without_drafts(
-    config: str, arms: Arms, seeded: list[CertifyRequest], company: list[CertifyRequest]
+    config: str, arms: Arms, seeded: list[CertifyRequest], background: list[CertifyRequest]
 ) -> None:
     """In a mixed batch. Exact comparison; no false alarms but by rounding."""
     engine = Engine(config=config)
-    assert among(arms, engine, seeded, company) == without_drafts(arms, engine, seeded)
+    assert among(arms, engine, seeded, background) == without_drafts(arms, engine, seeded)
 
 
-@pytest.mark.full  # Cascades in a crowd are above, with fewer seeds.
+@pytest.mark.full  # Cascades in a mixed batch are above, with fewer seeds.
 def test_seeded_output_does_not_depend_on_contention(
-    arms: Arms, reference: Reference, company: list[CertifyRequest]
+    arms: Arms, reference: Reference, background: list[CertifyRequest]
 ) -> None:
-    """200 seeds, in a crowd that takes turns to be drafted for.
+    """200 seeds, in a mixed batch that is drafted for in turn.
 
     A token in about 10^6 differs by rounding: one run in about 300 fails by chance.
     """
@@ -95,19 +97,21 @@ def test_seeded_output_does_not_depend_on_contention(
     prompts = texts.sources(reference, 200, 80)
     params = {"temperature": 1.0, "max_tokens": 14, "ignore_eos": True}
     seeded = [CertifyRequest(prompt, params | {"seed": seed}) for seed, prompt in enumerate(prompts)]
-    crowd = arms.run(engine, Job([request for pair in zip(seeded, company * 4, strict=False) for request in pair]))
-    assert crowd.tokens()[::2] == without_drafts(arms, engine, seeded)
-    assert min(crowd.accepted, crowd.rejected) > 500
-    assert crowd.metrics["vllm_spec_plugin:drafts_cut_for_memory_total"] > 200
+    mixed_batch = arms.run(
+        engine, Job([request for pair in zip(seeded, background * 4, strict=False) for request in pair])
+    )
+    assert mixed_batch.tokens()[::2] == without_drafts(arms, engine, seeded)
+    assert min(mixed_batch.accepted, mixed_batch.rejected) > 500
+    assert mixed_batch.metrics["vllm_spec_plugin:drafts_cut_for_memory_total"] > 200
 
 
 def test_seeded_output_is_the_same_with_other_draft_lengths_and_chunked_prompts(
-    arms: Arms, seeded: list[CertifyRequest], company: list[CertifyRequest]
+    arms: Arms, seeded: list[CertifyRequest], background: list[CertifyRequest]
 ) -> None:
     """4 draft tokens, and 2 where prompts are computed in chunks of at most 64 tokens; alone, too."""
     expected = without_drafts(arms, Engine(config=LOOKUP), seeded)
     chunked = Engine(config=fixed_length("ngram", 2), max_num_seqs=16, max_num_batched_tokens=64, num_blocks=64)
-    assert among(arms, chunked, seeded, company) == expected
+    assert among(arms, chunked, seeded, background) == expected
     for engine in (Engine(config=LOOKUP), chunked):
         assert [arms.run(engine, Job([request])).tokens()[0] for request in seeded] == expected
 

@@ -8,7 +8,7 @@ from tests.engine.arms import CASCADE
 from tests.fixed_length import fixed_length, native
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.certify.session import max_accepted_of
+from vllm_spec_tools.certify.subject import max_accepted_of
 
 K = 4
 V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0"}

@@ -8,9 +8,11 @@ A served field means the same with drafts as without: `tests/e2e/fuzz` sends all
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vllm_spec_plugin.support.ways import Way
+
 
 class Verdict(StrEnum):
-    """What a server does with a request that has the field."""
+    """Treatment of a request that has the field."""
 
     SERVED = "served"
     REFUSED = "refused"
@@ -19,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """What servers with drafts do with a field.
+    """Treatment of a field by servers with drafts.
 
     Attributes:
         verdict: where the plugin verifies: on V1, with its own proposers.
@@ -35,9 +37,9 @@ class Field:
     why_by_vllm: str = ""
     since: tuple[int, ...] = ()
 
-    def where(self, *, vllm_verifies: bool) -> Verdict:
+    def where(self, way: Way) -> Verdict:
         """Returns the verdict of a way to draft."""
-        return self.by_vllm if vllm_verifies and self.by_vllm else self.verdict
+        return self.by_vllm if way != Way.OWN and self.by_vllm else self.verdict
 
 
 def _all(verdict: Verdict, why: str, *names: str) -> dict[str, Field]:

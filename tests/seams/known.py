@@ -13,7 +13,10 @@ FEATURES = {
     "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
     "texts on V2": ("compat.v2", "forward.on_v2", "scheduling.text", "scheduling.text_drafts"),
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
-    "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
+    "API": (
+        *(f"compat.{name}" for name in ("early_refusal", "engine_args", "frontend", "openai_api", "v2_limits")),
+        "register",
+    ),
     "gate": ("compat.engine_choice", "compat.installed", "compat.read_facts", "support"),
     "tools": ("vllm_spec_tools",),
 }

@@ -118,6 +118,13 @@ RULES: tuple[Rule, ...] = (
         ),
         ({Way.TOKEN_ONLY}, NOT_NEEDED + "drafts are certain, and stay with the scheduler"),
     ),
+    _rule(
+        "scheduling",
+        "tenants",
+        "requests with another `cache_salt` are not drafted from",
+        _in_worker("tests/unit/scheduling/test_scheduler.py::test_new_requests_have_their_scope_with_their_first_step"),
+        (_VLLM | _HEADS, _NO_FINISHED),
+    ),
     _rule("drafts", "certain", "certain drafts are verified as certain"),
     _rule(
         "drafts",

@@ -28,9 +28,9 @@ class CPUHeadPass(CPUPass):
         """See `DraftPass`."""
         if self._vllm_config.compilation_config.mode and not self._is_warm:
             self._run_first = self.compiled(self._first, self._first_example)
-            if self.how == "compiled":
+            if self.execution_mode == "compiled":
                 self._run_later = self.compiled(self._later, self._later_example)
-            if self.how == "compiled" and len(self.layers) == 1:
+            if self.execution_mode == "compiled" and len(self.layers) == 1:
                 self._run_text = self.compiled(self._text, self._first_example)
         self._is_warm = True
         self._run_first(*self._first_example(num_tokens, num_rows))

@@ -148,7 +148,7 @@ _library.impl("paged_attention", _paged_attention_shape, "Meta")
 class CPUPass(DraftPass):
     """Runs the draft model as one compiled graph, or uncompiled with `--enforce-eager`, with less Python than vLLM."""
 
-    how = "uncompiled"
+    execution_mode = "uncompiled"
 
     def __init__(self, vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> None:
         """See `DraftPass`. Afterwards the model cannot run in vLLM's way."""
@@ -235,9 +235,9 @@ class CPUPass(DraftPass):
         except Exception:
             # Affects the draft model's speed only.
             logger.warning("draft model could not be compiled; it runs uncompiled, drafts cost more", exc_info=True)
-            self.how = "uncompiled"
+            self.execution_mode = "uncompiled"
             return forward
-        self.how = "compiled"
+        self.execution_mode = "compiled"
         return graph
 
     def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Mends vLLM's V1 sampler on CPUs; a worker that has the class below as its extension imports this module.
+"""Patches vLLM's V1 sampler on CPUs; a worker that has the class below as its extension imports this module.
 
 Three faults: temperature, top-k and top-p of draft positions are uninitialised memory, as the emulated kernel fills a
 copy of its output (vLLM issue 55005); top-k raises in steps that verify no draft; and a request with a seed whose
@@ -67,5 +67,5 @@ wrap(CPUModelRunner, "_sample", keeping_generators)
 wrap(CPUModelRunner, "_bookkeeping_sync", _without_generators)
 
 
-class MendedSampler:
+class PatchedSampler:
     """Extends no method; vLLM imports the module of a worker's extension in each worker process."""

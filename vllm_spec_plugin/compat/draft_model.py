@@ -74,7 +74,7 @@ def draft_vllm_config(vllm_config: "VllmConfig", draft: "ModelConfig", **changes
     """
     from vllm.config.utils import replace
 
-    # The target may have been given a backend that does not suit the draft: vLLM chooses anew.
+    # The target may have been given a backend that does not suit the draft: vLLM chooses again.
     attention = replace(vllm_config.attention_config, backend=None)
     # vLLM writes to these when it checks the new configuration. Layers register in the compilation config: shared.
     own = {name: copy.copy(getattr(vllm_config, name)) for name in _WRITTEN}

@@ -19,11 +19,11 @@ class DraftPass:
 
     Attributes:
         layers: the model's attention layers, by name.
-        how: "vllm" for vLLM's way; "compiled" for one graph; "uncompiled" for that graph's Python code.
+        execution_mode: "vllm" for vLLM's own path; "compiled" for one graph; "uncompiled" for that graph's Python code.
     """
 
     layers: dict[str, "Attention"]
-    how = "vllm"
+    execution_mode = "vllm"
 
     def __init__(self, vllm_config: "VllmConfig", model: Any, layers: dict[str, "Attention"]) -> None:
         """Takes a model that vLLM has loaded.
@@ -58,7 +58,7 @@ class DraftPass:
         self._vllm_config = _with_own_layers(self._vllm_config, self.layers)
 
     def renew(self) -> None:
-        """Takes up the model's weights anew, where they were loaded again."""
+        """Uses the model's weights after they were reloaded."""
 
     def prepare(self, batch: PassBatch) -> None:
         """Sets the attention layers' metadata for the next pass."""

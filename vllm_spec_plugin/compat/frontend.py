@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from vllm_spec_plugin.compat import v2_limits
 from vllm_spec_plugin.compat.patching import wrap
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def patch(
     """
     from vllm.sampling_params import SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.metrics.loggers import StatLoggerManager
 
     wrap(AsyncLLM, "shutdown", _ending_requests(is_ours))
     wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, vllm_verifies, check))
+    wrap(InputProcessor, "process_inputs", v2_limits.refusing(is_ours))
     wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
 

@@ -63,7 +63,7 @@ def kv_cache_manager_in_place(manager_cls: type[KVCacheManager], drops_last_hit:
 
     Args:
         manager_cls: a subclass of vLLM's `KVCacheManager`.
-        drops_last_hit: whether a request computes the last block anew that it finds in the prefix cache: a head's last
+        drops_last_hit: whether a request recomputes the last block that it finds in the prefix cache: a head's last
             entry there is of the token that followed in another text, or was not computed before that text ended.
     """
 

@@ -42,7 +42,7 @@ class TreeAttention:
             self._write_twice(layers[name].impl)
 
     def share(self, tokens: torch.Tensor, slots: torch.Tensor) -> None:
-        """Until `stop_sharing`, also writes the keys and values of `tokens` to `slots` (both [any] int64)."""
+        """Also writes the keys and values of `tokens` to `slots` (both [any] int64), until `stop_sharing`."""
         self._tokens, self._slots = (tokens, slots) if len(tokens) else (None, None)
 
     def write_shared(

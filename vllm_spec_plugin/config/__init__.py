@@ -6,6 +6,7 @@ from vllm_spec_plugin.config.draft_length import (
     FixedDraftLength,
     HeuristicDraftLength,
     OptimalDraftLength,
+    RandomDraftLength,
 )
 from vllm_spec_plugin.config.loading import load_config, parse_config
 from vllm_spec_plugin.config.plugin import PluginConfig, VerificationConfig
@@ -26,6 +27,7 @@ __all__ = [
     "NgramConfig",
     "OptimalDraftLength",
     "PluginConfig",
+    "RandomDraftLength",
     "SuffixConfig",
     "VerificationConfig",
     "load_config",

@@ -47,5 +47,12 @@ class OptimalDraftLength(DraftLength):
     )
 
 
+class RandomDraftLength(DraftLength):
+    """Draws each request's draft length in each step, from 0 to the maximum; for tests and `vllm-spec certify`."""
+
+    policy: Literal["random"] = Field(description="The policy that chooses draft lengths.")
+    seed: int = Field(default=0, ge=0, description="Seed of the random draft lengths.")
+
+
 # A new policy is a model above and its name here.
-DraftLengthConfig = FixedDraftLength | HeuristicDraftLength | OptimalDraftLength
+DraftLengthConfig = FixedDraftLength | HeuristicDraftLength | OptimalDraftLength | RandomDraftLength

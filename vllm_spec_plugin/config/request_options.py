@@ -84,8 +84,8 @@ def check_verified_by_vllm(logprob_token_ids: Sequence[int] | None) -> None:
         ValueError: names the parameter, the value given and what is allowed.
     """
     if logprob_token_ids is not None:
-        given = f"logprob_token_ids: got {show(list(logprob_token_ids))}, but vLLM verifies this server's drafts"
-        raise ValueError(f"{given} and would return other tokens; allowed: logprobs, or a server without speculation")
+        given = f"logprob_token_ids: got {len(logprob_token_ids)} token ids, but vLLM verifies this server's drafts"
+        raise ValueError(f"{given} and returns others; allowed: logprobs, or a server without speculation")
 
 
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:

@@ -58,9 +58,9 @@ class VllmDraftEngine:
         self.max_len: int = self.model_config.max_model_len
 
     @property
-    def how(self) -> str:
+    def execution_mode(self) -> str:
         """The way in which the model runs, see `DraftPass`."""
-        return self._pass.how
+        return self._pass.execution_mode
 
     @property
     def layers(self) -> set[str]:
@@ -106,7 +106,7 @@ class VllmDraftEngine:
             self._pass.warm_up(num_tokens, num_requests)
 
     def renew(self) -> None:
-        """Takes up the model's weights anew, where they were loaded again."""
+        """Uses the model's weights after they were reloaded."""
         with torch.inference_mode():
             self._pass.renew()
 

@@ -87,7 +87,7 @@ class Drafter:
             self._speculative.draft_model_config = self.engine.model_config
 
     def renew(self) -> None:
-        """Takes up a draft model's weights anew, where they were loaded again."""
+        """Uses a draft model's weights after they were reloaded."""
         if self.engine is not None:
             self.engine.renew()
 
@@ -166,7 +166,7 @@ class Drafter:
         return self.engine.layers if self.engine is not None else set()
 
     def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
-        """Never called: vLLM only requires that it exists."""
+        """Exists because vLLM requires it; never called."""
         raise NotImplementedError("the plugin's runner drafts through `draft`")
 
     def draft(self, requests: Sequence[RequestView]) -> list[Draft]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text. Not more
 # than a block: later requests compute the last block that they find, and what is left when a text ends lies in it.
-_COME_TOGETHER = 32
+_MIN_BATCH = 32
 
 
 class HeadEngine(VllmDraftEngine):
@@ -77,11 +77,11 @@ class HeadEngine(VllmDraftEngine):
         if not spans:
             return True
         # By the scheduler's plan alone, so that ranks compute in the same steps.
-        together = min(_COME_TOGETHER, *self._sizes)
-        enough = max(min(together, self._step_tokens // len(spans)), 1)
+        batch = min(_MIN_BATCH, *self._sizes)
+        enough = max(min(batch, self._step_tokens // len(spans)), 1)
         self._num_since += sum([count for _, _, count in spans])
         is_due = self._num_since >= enough * len(spans) or any(
-            count >= together and request_id not in planned for request_id, _, count in spans
+            count >= batch and request_id not in planned for request_id, _, count in spans
         )
         if is_due:
             self._num_since = sum([count for request_id, _, count in spans if request_id in planned])
@@ -114,7 +114,7 @@ class HeadEngine(VllmDraftEngine):
             at_least: minimum tokens of a text; fewer wait for more.
         """
         chunks: list[TextChunk] = []
-        soon: set[int] = set()
+        completing_now: set[int] = set()
         for row, (request_id, at, _) in enumerate(spans):
             first, stop = self.states.span(request_id)
             stop = min(stop, int(self._runner.input_batch.num_tokens_no_spec[row]) - 1)
@@ -122,7 +122,7 @@ class HeadEngine(VllmDraftEngine):
             if stop - first < max(at_least, 1) or (request_id in planned and at - first <= 1):
                 continue
             text, tables = self._texts[row, :stop], self.block_tables(row)
-            start = self.coverage.watermark(request_id, text, tables, soon)
+            start = self.coverage.watermark(request_id, text, tables, completing_now)
             if start < first:
                 # Blocks before it were found in the prefix cache; those of this step are not computed yet.
                 if at > first:
@@ -130,7 +130,7 @@ class HeadEngine(VllmDraftEngine):
                 continue
             if start < stop:
                 view = RequestView(request_id, text[:stop], 0, np.empty(0), point_mass=True, row=row)
-                soon.update(self.coverage.blocks_filled(start, stop, tables))
+                completing_now.update(self.coverage.blocks_filled(start, stop, tables))
                 chunks.append(TextChunk(view, start, stop, 0, tables))
         if not chunks:
             return

@@ -114,7 +114,7 @@ class StateBuffer:
         self._lost.add(request_id)
 
     def forget(self, request_id: str) -> None:
-        """Drops all that is known of a request that has ended, or will be computed anew."""
+        """Drops all state of a request that has ended, or will be recomputed."""
         self._drop(request_id)
         self._lost.discard(request_id)
 

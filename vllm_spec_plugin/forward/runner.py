@@ -114,7 +114,7 @@ class SpecRunnerMixin(Runner):
     def _update_states(self, scheduler_output: "SchedulerOutput") -> Callable[..., Any] | None:
         plan = plan_of(scheduler_output)
         self.step = RunnerStep(plan, scheduler_output.scheduled_spec_decode_tokens)
-        # Where the step before failed, it may be hidden still.
+        # If the previous step failed, it may still be hidden.
         self._show_speculation()
         if plan.rollback:
             cut_block_tables(self, plan.rollback)

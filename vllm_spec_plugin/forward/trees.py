@@ -67,7 +67,7 @@ class TreesInStep:
         copies, accepted = [], {}
         for row, branched in self.layout.branched.items():
             copies += branched.join(last[row], self.attention.block_size)
-            accepted[row] = branched.tree.way(last[row])
+            accepted[row] = branched.tree.path_to(last[row])
         self.attention.copy_blocks(copies)
         return accepted
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-MENDED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.MendedSampler"
+PATCHED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.PatchedSampler"
 # Engine arguments that `translate` sets.
 REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config", "async_scheduling")
 
@@ -135,7 +135,7 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
 
         check_served(config, plugin, source)
         if plugin.is_native:
-            _mend_sampler(config)
+            _patch_sampler(config)
     mode = mode_of(plugin)
     if mode.schedulers[1] is not None:
         # vLLM has chosen only now.
@@ -172,17 +172,17 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def _mend_sampler(config: "VllmConfig") -> None:
+def _patch_sampler(config: "VllmConfig") -> None:
     """Lets the workers of a CPU's V1 runner verify sampled drafts right."""
     parallel = config.parallel_config
     if vllm_args.platform() != "cpu" or config.use_v2_model_runner:
         return
-    if parallel.worker_extension_cls not in ("", MENDED_SAMPLER):
+    if parallel.worker_extension_cls not in ("", PATCHED_SAMPLER):
         raise ConfigError(
             f"worker_extension_cls: got {parallel.worker_extension_cls!r}, but on a CPU the plugin sets its own to "
             "correct vLLM's sampler; allowed: leave it out"
         )
-    parallel.worker_extension_cls = MENDED_SAMPLER
+    parallel.worker_extension_cls = PATCHED_SAMPLER
 
 
 def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]], Any]:
@@ -246,7 +246,7 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
 
 
 def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
-    """Refuses what needs verification of the plugin's own."""
+    """Refuses features that need the plugin's own verification."""
     on_v2 = "but on the V2 runner (VLLM_USE_V2_MODEL_RUNNER=1) vLLM verifies"
     if config.verification.lenience < 1:
         text = f"verification.lenience: got {config.verification.lenience:g}, {on_v2}; allowed: 1"

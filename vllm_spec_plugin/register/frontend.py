@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_spec_plugin.compat import frontend, openai_api
+from vllm_spec_plugin.compat import early_refusal, frontend, openai_api
 from vllm_spec_plugin.config.plugin import PluginConfig
 from vllm_spec_plugin.config.request_options import SPEC_PREDICTION, check_options, check_verified_by_vllm
 from vllm_spec_plugin.register import predictions
@@ -36,6 +36,7 @@ class Served(NamedTuple):
 def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
     frontend.patch(is_ours, _vllm_verifies, _check_request, _start_metrics, _export)
+    early_refusal.patch(is_ours)
     openai_api.patch(
         SPEC_PREDICTION,
         _takes_predictions,

@@ -57,7 +57,7 @@ class StreamGroups(Generic[Token]):
 
 
 class SingleTokens:
-    """Sends a step's tokens one by one: parsers of tool calls and reasoning see what they see without drafts."""
+    """Sends a step's tokens one by one: parsers of tool calls and reasoning get the same chunks as without drafts."""
 
     def regroup(self, outputs: Mapping[int, EngineCoreOutputs]) -> None:
         """Splits the outputs of a step.
@@ -87,7 +87,7 @@ class GroupedStream:
         """
         self._groups: StreamGroups[StreamToken] = StreamGroups(size)
         # The latest output that was left out, per request, merged with those before it.
-        self._unsaid: dict[str, EngineCoreOutput] = {}
+        self._held: dict[str, EngineCoreOutput] = {}
 
     def regroup(self, outputs: Mapping[int, EngineCoreOutputs]) -> None:
         """Moves tokens between the outputs of this step and later ones.
@@ -102,15 +102,15 @@ class GroupedStream:
     def drop(self, request_id: str) -> None:
         """Drops held tokens of an aborted request, which gets no more output."""
         self._groups.drop(request_id)
-        self._unsaid.pop(request_id, None)
+        self._held.pop(request_id, None)
 
     def _leaves(self, output: EngineCoreOutput) -> bool:
         request_id = output.request_id
         tokens = self._groups.release(request_id, stream_tokens(output), is_last=output.finished)
         set_stream_tokens(output, tokens)
-        if (earlier := self._unsaid.pop(request_id, None)) is not None:
+        if (earlier := self._held.pop(request_id, None)) is not None:
             merge_metadata(output, earlier)
         leaves = bool(tokens) or output.finished
         if not leaves:
-            self._unsaid[request_id] = output
+            self._held[request_id] = output
         return leaves

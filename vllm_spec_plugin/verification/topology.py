@@ -62,7 +62,7 @@ class Topology:
         """Returns the tree without the nodes deeper than `depth`."""
         return self if depth >= self.depth else self._part([n for n, d in enumerate(self.depths) if d <= depth])
 
-    def way(self, node: int) -> tuple[int, ...]:
+    def path_to(self, node: int) -> tuple[int, ...]:
         """Returns the nodes on the path to `node`; empty for -1, the end of the text."""
         nodes = []
         while node >= 0:

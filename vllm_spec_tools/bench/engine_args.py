@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
+from vllm_spec_plugin.register.engine_args import PATCHED_SAMPLER
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 from vllm_spec_tools.vllm_json import check_native
@@ -87,7 +87,7 @@ def engine_arguments(
         arguments |= {"dtype": "float32", "max_model_len": -1}
         if isinstance(plan.speculative_config, dict):
             # Else vLLM's own speculation would sample from uninitialised memory, and accept few drafts.
-            arguments["worker_extension_cls"] = MENDED_SAMPLER
+            arguments["worker_extension_cls"] = PATCHED_SAMPLER
     if memory is not None:
         arguments["gpu_memory_utilization"] = memory
     arguments |= options or {}

@@ -43,7 +43,7 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class Phase:
-    """Streams that take one request after the other from a list that begins anew at its end.
+    """Streams that take one request after the other from a list that starts again at its end.
 
     Attributes:
         num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.

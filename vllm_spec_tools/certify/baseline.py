@@ -28,8 +28,8 @@ SCHEMA: dict[str, Any] = {
     },
 }
 _SEEDED, _COMPANY = 6, 40
-# Of the time for samples, for those without speculation.
-_SHARE = 0.4
+# Of the time for an engine's samples, for those without speculation.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ class BaselineSizes:
     """Number of outputs to sample.
 
     Attributes:
-        samples: continuations of each prompt in each setting, a multiple of 25.
+        samples: maximum continuations of each prompt in each setting.
+        round: continuations of each prompt after which the evidence is looked at, a multiple of 25.
+        seconds: time for an engine's samples.
+        by_vllm: whether vLLM's own sampler verifies, which refuses some sampling parameters.
     """
 
     quick: bool
@@ -49,9 +52,14 @@ class BaselineSizes:
     seconds: float
     by_vllm: bool = False
 
+    def lasting(self, minutes: float) -> "BaselineSizes":
+        """Returns sizes for another time: there are as many times more samples."""
+        scale = 60 * minutes / self.seconds
+        return replace(self, seconds=60 * minutes, samples=max(self.round, round(self.samples * scale)))
 
-DEFAULT = BaselineSizes(False, 64, 64, 6, 800, 200, 420.0)
-QUICK = BaselineSizes(True, 32, 48, 4, 300, 100, 110.0)
+
+DEFAULT = BaselineSizes(False, 64, 64, 6, 800, 100, 420.0)
+QUICK = BaselineSizes(True, 32, 48, 4, 300, 50, 120.0)
 
 
 @dataclass(frozen=True)
@@ -134,9 +142,9 @@ def run_baseline(
     law = read_law(engine, seen, facts["vocab_size"], max(allowed, 1e-3))
     control = {}
     for name, continuations in samples.items():
-        control[name] = TokenSamples()
+        control[name] = TokenSamples(work.prompts, has_drafts=False)
         for prompt, output in continuations:
-            control[name].add(prompt, output, MAX_TOKENS)
+            control[name].add(prompt, output)
         control[name].judge(law, work.settings[name])
     return Baseline(facts, allowed, work, greedy, json, samples, law, control)
 
@@ -152,7 +160,8 @@ def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> di
             say(f"plain engine: samples with {name}, round {number + 1} of {num_rounds}")
             # Seeds change no law, and vLLM 0.32 by itself stops on a CPU where a seeded prompt is cut in chunks.
             unseeded = {key: value for key, value in params.items() if key != "seed"}
-            samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 10_000 + 100 * index + number)[0]
+            # Other numbers than with speculation, as both are compared.
+            samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 1_000_000 + 100 * number + index)[0]
     return samples
 
 
@@ -167,7 +176,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
     random = texts.random_prompts(vocabulary, 8)
     # User's prompts, or those that repeat themselves, and random ones.
     some = encoded[: sizes.sampling_prompts - 1]
-    prompts = [*some, *random[: sizes.sampling_prompts - len(some)]]
+    prompts = [_cut(p, facts["block_size"]) for p in [*some, *random[: sizes.sampling_prompts - len(some)]]]
     first = engine.run(Job([CertifyRequest(prompt, once) for prompt in prompts]))
     counts: Counter[int] = Counter()
     for [output] in first.outputs:
@@ -199,6 +208,12 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
         prompts,
         sampling_settings(likely, sizes.quick, sizes.by_vllm) if sizes.samples else {},
     )
+
+
+def _cut(prompt: Tokens, block_size: int) -> Tokens:
+    """Cuts a prompt to whole KV blocks and one token: other requests with it compute only that."""
+    whole = (len(prompt) - 1) // block_size * block_size
+    return prompt[-whole - 1 :] if whole else prompt
 
 
 def _ended(reasoning_end: int | None, number: int) -> dict[str, Any]:

@@ -16,6 +16,10 @@ from vllm_spec_tools.certify.samples import TokenSamples, draw
 _LONGEST_JSON = 200
 # Fewer verified draft tokens say nothing.
 _LEAST_DRAFTED = {"greedy": 100, "samples": 400, "seeds": 40, "JSON": 40}
+# Of samples, of accepted draft tokens and of tokens in place of rejected ones.
+_LEAST_OF_EACH = 20
+# Rounds after which samples end that would not have enough draft tokens.
+_TRIAL = 2
 
 
 def check_greedy(engine: RunsJobs, baseline: Baseline, name: str, label: str, tight: bool = False) -> Check:
@@ -115,28 +119,30 @@ def check_samples(
     sizes: BaselineSizes,
     max_accepted: int,
     threshold: float,
-    deadline: float,
     say: Say,
 ) -> Iterator[Check]:
     """Tests the samples of all settings, round by round, until enough or enough evidence against them is there."""
-    found = {name: TokenSamples() for name in baseline.work.settings}
+    work, deadline = baseline.work, time.monotonic() + sizes.seconds
+    found = {name: TokenSamples(work.prompts) for name in work.settings}
     for name, continuations in baseline.samples.items():
         for prompt, output in continuations:
-            found[name].pair(0, prompt, output)
-    for number in range(sizes.samples // sizes.round):
-        for index, (name, params) in enumerate(baseline.work.settings.items()):
+            found[name].add_plain(prompt, output)
+    num_rounds = sizes.samples // sizes.round
+    for number in range(num_rounds):
+        for index, (name, params) in enumerate(work.settings.items()):
             samples = found[name]
-            is_decided = not samples.drafted or p_value(samples) < threshold
-            if number and (is_decided or time.monotonic() > deadline):
+            expected = samples.drafted * num_rounds / max(number, 1)
+            is_hopeless = number >= _TRIAL and expected < _LEAST_DRAFTED["samples"]
+            if number and (is_hopeless or p_value(samples) < threshold or time.monotonic() > deadline):
                 continue
-            say(f"{label}: samples with {name}, round {number + 1} of {sizes.samples // sizes.round}")
-            work, seed = baseline.work, 100 * index + number
-            outputs, drafted, accepted = draw(engine, work.prompts, params, sizes.round, seed, work.predictions)
+            say(f"{label}: samples with {name}, round {number + 1} of {num_rounds}")
+            outputs, drafted, accepted = draw(
+                engine, work.prompts, params, sizes.round, 100 * number + index, work.predictions
+            )
             samples.drafted += drafted
-            samples.accepted += accepted
+            samples.num_accepted += accepted
             for prompt, output in outputs:
                 samples.add(prompt, output, max_accepted)
-                samples.pair(1, prompt, output)
             samples.judge(baseline.law, params)
     for name, samples in found.items():
         yield sampling_check(name, label, samples, baseline, threshold)
@@ -144,13 +150,19 @@ def check_samples(
 
 def sampling_check(name: str, label: str, samples: TokenSamples, baseline: Baseline, threshold: float) -> Check:
     """The outcome of one setting's samples."""
-    tested = {f"{kind} {number}": count for (kind, number), count in samples.tested(baseline.law).items()}
+    tested = samples.tested(baseline.law, baseline.work.settings[name])
     p, p_two = always_valid.p_value(samples.log_e), always_valid.p_value(samples.log_e_two)
-    is_control = not samples.two
-    enough = is_control or min(samples.drafted, sum(tested.values())) >= _LEAST_DRAFTED["samples"]
-    outcome: Outcome = "not exact" if min(p, p_two) < threshold else "exact" if enough else "not tested"
-    detail = f"{samples.share_tested(baseline.law):.0%} of the tokens tested"
-    detail += "" if is_control else f", {samples.num_pairs():,} pairs"
+    of_each = [sum(n for key, n in tested.items() if key.endswith(end)) for end in (" accepted", " rejected")]
+    is_enough = sum(of_each) >= _LEAST_DRAFTED["samples"] and min(of_each) >= _LEAST_OF_EACH
+    is_wrong = p_value(samples) < threshold
+    detail, fault = f"{sum(tested.values()) / max(1, samples.num_tokens()):.0%} of the tokens tested", None
+    if samples.has_drafts:
+        detail = (
+            f"{of_each[0]:,} accepted and {of_each[1]:,} rejected draft tokens tested, {samples.two.num_pairs:,} pairs"
+        )
+        if is_enough and not is_wrong:
+            fault = samples.smallest_fault(threshold)
+    outcome: Outcome = "not exact" if is_wrong else "exact" if is_enough or not samples.has_drafts else "not tested"
     if p_value(baseline.control[name]) < threshold:
         # Such as a parameter of the platform's own making: nothing can be said of drafts then.
         outcome, detail = "not tested", "the samples without speculation fail this test as well"
@@ -160,12 +172,12 @@ def sampling_check(name: str, label: str, samples: TokenSamples, baseline: Basel
         outcome,
         detail,
         samples.drafted,
-        samples.accepted,
+        samples.num_accepted,
         samples.num_outputs,
         p,
-        None if is_control else p_two,
-        samples.chi_square(baseline.law, baseline.work.settings[name]).p_value,
+        p_two if samples.has_drafts else None,
         tested,
+        fault,
     )
 
 

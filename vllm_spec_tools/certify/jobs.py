@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +37,27 @@ class Job:
 
     Attributes:
         torch_seed: seeds torch's default generator, which requests without a seed share.
-        by_step: whether to tell in which step each token came; for outputs that nothing but their length ends.
+        by_step: whether to record the step of each token; for outputs that nothing but their length ends.
     """
 
     requests: list[CertifyRequest]
     torch_seed: int = 0
     by_step: bool = False
     texts: Sequence[str] = ()
+
+
+class Step(NamedTuple):
+    """An engine step of an output.
+
+    Attributes:
+        size: tokens that it sampled: the accepted draft tokens and one more; some may be after the output's end.
+        drafts: draft tokens that it verified, by token id; -1 where only the device knows them.
+        number: its number among the engine's steps of the job.
+    """
+
+    size: int
+    drafts: tuple[int, ...] = ()
+    number: int = 0
 
 
 @dataclass
@@ -54,7 +68,7 @@ class JobOutput:
         text: of the output; empty where detokenisation is off.
         logprobs: per output token, token id to logprob; None if not requested.
         rows: per output token [vocab_size], the logprobs by token id; None if not requested.
-        steps: how many tokens each engine step gave; empty without `Job.by_step`.
+        steps: the engine steps that sampled tokens; empty without `Job.by_step`.
         content: text after the reasoning, which may be missing; None where the engine has no reasoning parser.
     """
 
@@ -64,7 +78,7 @@ class JobOutput:
     stop_reason: int | str | None
     logprobs: list[dict[int, float]] | None
     rows: list[npt.NDArray[np.float32]] | None = None
-    steps: list[int] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     content: str | None = None
 
 

@@ -1,13 +1,17 @@
 """The report of a certification: verdict, table, p-values and JSON."""
 
 import dataclasses
+import math
 from typing import Any
 
 from vllm_spec_tools import report as kit
-from vllm_spec_tools.certify.results import Certificate, Check, PValues
+from vllm_spec_tools.certify.results import VERDICTS, Certificate, Check, PValues
+from vllm_spec_tools.certify.subject import AS_GIVEN
 
-_HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "p", "p, two samples", "p, chi-square")
-_MEASURED = ("drafted", "accepted", "p_value", "p_two_samples", "p_chi_square")
+_HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "outputs", "p", "p, two samples", "finds")
+_MEASURED = ("drafted", "accepted", "outputs", "p_value", "p_two_samples", "smallest_fault")
+# Power is low where no smaller share of wrong draft tokens is found.
+_LOW_POWER = 0.2
 
 
 def report_of(report: Certificate) -> kit.Report:
@@ -30,14 +34,20 @@ def report_of(report: Certificate) -> kit.Report:
 
 
 def verdict(report: Certificate) -> str:
-    """The answer in one sentence."""
+    """Returns the answer."""
     if report.failed:
-        names = ", ".join(dict.fromkeys(f"{check.name} ({check.engine})" for check in report.failed))
+        names = "; ".join(dict.fromkeys(f"{check.name} ({check.engine})" for check in report.failed))
         return f"Not exact: {names}."
-    untested = ", ".join(report.untested)
+    untested = "; ".join(report.untested)
     if not report.is_complete:
         return f"Could not be told: too little to test in {untested}."
-    return "Exact in all that was tested" + (f"; not tested: {untested}." if untested else ".")
+    checks = report.of_drafts
+    missing = sum(check.outcome == "not tested" for check in checks)
+    told = f"Exact in {len(checks) - missing} of {len(checks)} checks."
+    if report.not_as_configured:
+        forced = "; ".join(report.not_as_configured)
+        told += f" Not tested as configured, but with random draft lengths only: {forced}."
+    return told + (f" Not tested at all: {untested}." if untested else "")
 
 
 def sentences(report: Certificate) -> list[str]:
@@ -51,24 +61,56 @@ def sentences(report: Certificate) -> list[str]:
         f"{facts['device']}, {facts['dtype']}.",
         f"p-values are always-valid; below {report.threshold:.2g} is not exact. If the outputs are exact, any of them "
         f"is with probability {report.false_alarm:g} at most.",
+        *_power(report),
+        *([f"Outputs without speculation were read from {report.baseline}."] if report.baseline else []),
         f"Greedy outputs may differ where the two highest logits are less than {report.tolerance:g} apart.",
     ]
 
 
+def _power(report: Certificate) -> list[str]:
+    """Says what faults the samples would show, with every engine by itself."""
+    sampled = [check for check in report.of_drafts if check.p_value is not None and check.outcome == "exact"]
+    told = []
+    for engine in dict.fromkeys(check.engine for check in sampled):
+        own = [check for check in sampled if check.engine == engine]
+        shares = [check.smallest_fault for check in own]
+        low, high = min(share or math.inf for share in shares), max(share or math.inf for share in shares)
+        numbers = {check.outputs for check in own}
+        made = f"{min(numbers):,}" + (f" to {max(numbers):,}" if len(numbers) > 1 else "")
+        text = f"Samples, {engine}: {made} outputs per setting. They show with a probability of 95% if "
+        text += f"{_share(low)}" + (f" ({_share(high)} in the weakest setting)" if high > low else "")
+        told.append(text + " of the draft tokens are output without verification.")
+    weak = [check.name for check in sampled if (check.smallest_fault or math.inf) > _LOW_POWER]
+    if weak:
+        names = ", ".join(dict.fromkeys(weak))
+        told.append(f"The power is low in {names}: allow more time, such as --minutes {4 * report.minutes:g}.")
+    return told
+
+
+def _share(share: float) -> str:
+    return "not even all" if math.isinf(share) else f"{share:.1%}".replace(".0%", "%")
+
+
 def _data(report: Certificate) -> dict[str, Any]:
     return {
-        "verdict": ("exact", "not exact", "could not be told")[report.exit_status],
+        "verdict": VERDICTS[report.exit_status],
         "summary": verdict(report),
+        "exit_status": report.exit_status,
         "not_tested": report.untested,
+        "not_tested_as_configured": report.not_as_configured,
         "false_alarm": report.false_alarm,
         "p_threshold": report.threshold,
         "greedy_tolerance": report.tolerance,
         "seconds": round(report.seconds, 1),
+        "sampling_minutes": report.minutes,
+        "baseline": report.baseline,
         "checks": [dataclasses.asdict(check) for check in report.checks],
     }
 
 
 def _row(check: Check) -> list[str]:
-    p_values = (check.p_value, check.p_two_samples, check.p_chi_square)
-    figures = [f"{check.drafted:,}", f"{check.accepted:,}", *("" if p is None else f"{p:.2g}" for p in p_values)]
-    return [check.engine, check.name, check.outcome, check.detail, *figures]
+    p_values = ("" if p is None else f"{p:.2g}" for p in (check.p_value, check.p_two_samples))
+    outcome = "not tested as configured" if (check.outcome, check.engine) == ("not tested", AS_GIVEN) else check.outcome
+    counts = (f"{count:,}" for count in (check.drafted, check.accepted, check.outputs))
+    finds = "" if check.smallest_fault is None else _share(check.smallest_fault)
+    return [check.engine, check.name, outcome, check.detail, *counts, *p_values, finds]

@@ -1,28 +1,27 @@
 """Draws continuations from an engine, and tests them against the target's law and against another engine's.
 
-Which tests are valid. Without drafts there are no accepted lengths, and given that a draft token was accepted its law
-is not the target's: the joint law of accepted length and tokens can't be compared with a plain engine's as it
-is. What holds exactly: (1) the tokens by themselves have the target's product law, at every position; (2) given all
-that a step has done, its accepted length included, the *next* step's first token has the target's law; (3) given
-that the maximum number of draft tokens was accepted, so has the bonus token after them. (2) and (3) test the joint
-law, one per accepted length.
+Which tests are valid. A draft token that was accepted does not have the target's distribution, nor has one that takes
+the place of a rejected one. What holds exactly: (1) the output at a drafted position has it, given all tokens before
+and that the position had a draft; (2) so has the bonus token, given that a whole draft was accepted; (3) so has the
+*next* step's first token, given the accepted length. All three are known before the token. (2) and (3) find states of
+the engine, such as its KV cache, that go wrong with some accepted length.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from vllm_spec_tools.certify import always_valid, chi_square
-from vllm_spec_tools.certify.always_valid import TwoSamples
-from vllm_spec_tools.certify.chi_square import Test
+from vllm_spec_tools.certify import always_valid
+from vllm_spec_tools.certify.always_valid import CONCENTRATIONS, TwoSamples
+from vllm_spec_tools.certify.draft_share import DraftShare
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
+from vllm_spec_tools.certify.power import smallest_fault
 from vllm_spec_tools.certify.settings import predicting, request_params
-from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
+from vllm_spec_tools.certify.target_probabilities import Row, TargetProbabilities
 
-# The first token of an output, which has no draft, and draft tokens 1 to 4.
-NUM_POSITIONS = 5
-# Room for these, the bonus token, and the next step's first one.
+# An output's tokens: its first one, which has no draft, then five draft positions and a bonus token at most.
 MAX_TOKENS = 7
 # Outputs of one request: its prompt is then computed once.
 OUTPUTS = 25
@@ -31,6 +30,30 @@ _LONG = 4
 
 Stratum = tuple[str, int]
 Counts = dict[Tokens, Counter[int]]
+POSITION, DRAFT, AFTER, BONUS = "position", "draft", "after accepted", "bonus after"
+# Strata are fixed in advance, as weights of e-values must not depend on what is seen. A group has every token once.
+PLAIN_GROUPS: tuple[tuple[Stratum, ...], ...] = (tuple((POSITION, i) for i in range(MAX_TOKENS)),)
+DRAFT_GROUPS: tuple[tuple[Stratum, ...], ...] = (
+    tuple((DRAFT, i) for i in range(1, MAX_TOKENS)),
+    (*((AFTER, i) for i in range(_LONG + 1)), *((BONUS, i) for i in range(1, _LONG + 1))),
+)
+
+
+class Token(NamedTuple):
+    """An output token that is tested in a stratum.
+
+    Attributes:
+        draft_id: the draft token that was verified there, if it is known.
+        is_accepted: whether it was accepted.
+        number: number of the engine step.
+    """
+
+    stratum: Stratum
+    prefix: Tokens
+    token_id: int
+    draft_id: int | None = None
+    is_accepted: bool = False
+    number: int = 0
 
 
 @dataclass
@@ -38,113 +61,147 @@ class TokenSamples:
     """The continuations of one setting on one engine.
 
     Attributes:
-        counts: per prompt and stratum, per prefix, how often each token followed.
-        two: per prompt, the test against the other engine's.
+        prompts: all that are sampled from, fixed in advance.
+        has_drafts: whether the engine speculates; without that all tokens are tested, by their position.
+        counts: by prompt and stratum, per prefix, how often each token followed.
+        accepted: the same of accepted draft tokens.
         log_e: maximum evidence against the target's law after any round.
-        log_e_two: maximum evidence against the other engine's after any round.
+        log_e_two: maximum evidence against the other engine's samples after any round.
+        drafted: draft tokens that were verified, tested or not.
     """
 
-    counts: dict[Tokens, dict[Stratum, Counts]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
-    two: dict[Tokens, TwoSamples] = field(default_factory=lambda: defaultdict(TwoSamples))
+    prompts: Sequence[Tokens]
+    has_drafts: bool = True
+    counts: dict[tuple[Tokens, Stratum], Counts] = field(default_factory=lambda: defaultdict(dict))
+    accepted: dict[tuple[Tokens, Stratum], Counts] = field(default_factory=lambda: defaultdict(dict))
+    share: DraftShare = field(default_factory=DraftShare)
+    two: TwoSamples = field(default_factory=TwoSamples)
     num_outputs: int = 0
     drafted: int = 0
-    accepted: int = 0
+    num_accepted: int = 0
     log_e: float = 0.0
     log_e_two: float = 0.0
+    _round: list[tuple[Tokens, Token]] = field(default_factory=list)
 
-    def add(self, prompt: Tokens, output: JobOutput, max_accepted: int) -> None:
-        """Counts an output's tokens by position and by accepted length."""
+    def add_plain(self, prompt: Tokens, output: JobOutput) -> None:
+        """Gives an output of the engine without speculation to the two-sample test."""
+        for position, token_id in enumerate(output.token_ids):
+            if position:
+                self.two.add(0, (prompt, tuple(output.token_ids[:position])), token_id)
+
+    def add(self, prompt: Tokens, output: JobOutput, max_accepted: int = 0) -> None:
+        """Adds an output to the round that `judge` ends."""
         self.num_outputs += 1
-        for stratum, prefix, token in strata(output, max_accepted):
-            self.counts[prompt][stratum].setdefault(prefix, Counter())[token] += 1
-
-    def pair(self, source: int, prompt: Tokens, output: JobOutput) -> None:
-        """Gives an output to the two-sample test, as one of the plain engine's (0) or of this one's (1)."""
-        tokens = tuple(output.token_ids[:NUM_POSITIONS])
-        for position, token in enumerate(tokens):
-            self.two[prompt].add(source, tokens[:position], token)
+        tokens = strata(output, max_accepted) if self.has_drafts else positions(output)
+        self._round += [(prompt, token) for token in tokens]
 
     def judge(self, law: TargetProbabilities, params: dict[str, Any]) -> None:
-        """Updates the evidence with all samples up to now.
+        """Ends a round: updates the evidence with all samples up to now."""
+        rows = {prompt: law.rows(prompt, params) for prompt in self.prompts}
+        self._end_round(rows)
+        self.log_e = max(self.log_e, self.evidence(rows))
+        self.log_e_two = max(self.log_e_two, self.two.log_e)
 
-        Half of the bet is that all prompts and positions deviate a little, half that one of them does.
+    def evidence(self, rows: Mapping[Tokens, Mapping[Tokens, Row]]) -> float:
+        """Returns the logarithm of the e-value of all samples up to the last round's end.
+
+        It is a mean of three bets: some prompt and stratum deviates, all of a group deviate a little, and draft tokens
+        are output too often or too seldom.
         """
-        single, together = [], defaultdict[str, Any](float)
-        for prompt, by_stratum in self.counts.items():
-            rows = _Rows(law, prompt, params)
-            for (kind, number), counts in by_stratum.items():
-                e_values = always_valid.against_probabilities(*rows.known(counts))
-                single.append(always_valid.mean(e_values))
-                # The first token has no draft. Tokens by accepted length are others than each other, but not than those
-                # by position: their e-values must not be multiplied.
-                group = "position" if kind == "position" and number else "first" if kind == "position" else "accepted"
-                together[group] += e_values
-        log_e = always_valid.mean(
-            [always_valid.mean(single), always_valid.mean(map(always_valid.mean, together.values()))]
-        )
-        self.log_e = max(self.log_e, log_e)
-        self.log_e_two = max(self.log_e_two, always_valid.mean(test.log_e for test in self.two.values()))
+        groups = DRAFT_GROUPS if self.has_drafts else PLAIN_GROUPS
+        single, together = [], []
+        for group in groups:
+            total = 0 * CONCENTRATIONS
+            for prompt in self.prompts:
+                for stratum in group:
+                    e_values = always_valid.against_probabilities(self.counts[prompt, stratum], rows[prompt])
+                    single.append(always_valid.mean(e_values))
+                    total = total + e_values
+            # Groups have tokens in common: their e-values must not be multiplied.
+            together.append(always_valid.mean(total))
+        bets = [always_valid.mean(single), always_valid.mean(together)]
+        return always_valid.mean([*bets, self.share.log_e] if self.has_drafts else bets)
 
-    def chi_square(self, law: TargetProbabilities, params: dict[str, Any]) -> Test:
-        """The chi-square test of all positions together: its p-value is asymptotic and decides nothing."""
-        total = Test()
-        for prompt, by_stratum in self.counts.items():
-            rows = _Rows(law, prompt, params)
-            for (kind, _), counts in by_stratum.items():
-                if kind == "position":
-                    total += chi_square.against_probabilities(*rows.known(counts))
-        return total
+    def smallest_fault(self, threshold: float) -> float | None:
+        """Returns the smallest fault that these samples show, see `power.smallest_fault`; None if none is.
 
-    def num_pairs(self) -> int:
-        """Pairs of tokens that the two-sample test compared."""
-        return sum(test.num_pairs for test in self.two.values())
+        Args:
+            threshold: p-value below which the outputs are not exact.
+        """
+        # The bet on draft tokens is one of three.
+        return smallest_fault(self.share.cells, self.share.drafts, math.log(3 / threshold))
 
-    def tested(self, law: TargetProbabilities) -> dict[Stratum, int]:
-        """Counts the tokens that each stratum's test used: tokens after a prefix whose law is known."""
-        found: Counter[Stratum] = Counter()
-        for prompt, by_stratum in self.counts.items():
-            for stratum, counts in by_stratum.items():
-                found[stratum] += sum(seen.total() for prefix, seen in counts.items() if (prompt, prefix) in law)
+    def _end_round(self, rows: Mapping[Tokens, Mapping[Tokens, Row]]) -> None:
+        outputs, drafts = defaultdict[Any, Counter[int]](Counter), defaultdict[Any, Counter[int]](Counter)
+        # In the order of steps: each token is then tested given those before it.
+        for prompt, token in sorted(self._round, key=lambda item: item[1].number):
+            own, text = token.token_id, (prompt, token.prefix)
+            self.counts[prompt, token.stratum].setdefault(token.prefix, Counter())[own] += 1
+            if token.stratum[0] == DRAFT:
+                self.two.add(1, text, own)
+                outputs[text][own] += 1
+                if token.draft_id is not None:
+                    drafts[text][token.draft_id] += 1
+                if token.is_accepted:
+                    self.accepted[prompt, token.stratum].setdefault(token.prefix, Counter())[own] += 1
+        self._round = []
+        self.share.add(outputs, drafts, rows)
+
+    def tested(self, law: TargetProbabilities, params: dict[str, Any]) -> dict[str, int]:
+        """Counts the tokens that each stratum's test used, those after a prefix whose law is known.
+
+        Outputs at drafted positions are counted apart: "draft 1 accepted", and "draft 1 rejected" for the tokens in
+        place of rejected ones.
+        """
+        found: Counter[str] = Counter()
+        for (prompt, stratum), counts in self.counts.items():
+            if not counts:
+                continue
+            rows, name = law.rows(prompt, params), "{} {}".format(*stratum)
+            total, accepted = (
+                sum(seen.total() for prefix, seen in each.items() if prefix in rows)
+                for each in (counts, self.accepted.get((prompt, stratum), {}))
+            )
+            if stratum[0] == DRAFT:
+                found.update({f"{name} accepted": accepted, f"{name} rejected": total - accepted})
+            else:
+                found[name] += total
         return dict(sorted(found.items()))
 
-    def share_tested(self, law: TargetProbabilities) -> float:
-        """Share of the counted tokens that `tested` counts."""
-        counted = sum(c.total() for s in self.counts.values() for counts in s.values() for c in counts.values())
-        return sum(self.tested(law).values()) / max(1, counted)
+    def num_tokens(self) -> int:
+        """Returns the number of tokens in all strata, whether their law is known or not."""
+        return sum(seen.total() for counts in self.counts.values() for seen in counts.values())
 
 
-class _Rows:
-    """A law's rows for one prompt and setting, each computed once."""
-
-    def __init__(self, law: TargetProbabilities, prompt: Tokens, params: dict[str, Any]) -> None:
-        self._law, self._prompt, self._params = law, prompt, params
-        self._rows: dict[Tokens, Any] = {}
-
-    def known(self, counts: Counts) -> tuple[Counts, Any]:
-        """The counts after prefixes whose probabilities are known, and the probabilities."""
-        new = [prefix for prefix in counts if prefix not in self._rows]
-        self._rows.update(zip(new, self._law.probabilities(self._prompt, new, self._params), strict=True))
-        known = {prefix: seen for prefix, seen in counts.items() if self._rows[prefix] is not None}
-        return known, [self._rows[prefix] for prefix in known]
+def positions(output: JobOutput) -> Iterator[Token]:
+    """Yields all tokens of an output without drafts."""
+    tokens = tuple(output.token_ids)
+    for position, token_id in enumerate(tokens[:MAX_TOKENS]):
+        yield Token((POSITION, position), tokens[:position], token_id)
 
 
-def strata(output: JobOutput, max_accepted: int) -> Iterator[tuple[Stratum, Tokens, int]]:
-    """Yields what each token is tested as, its prefix and itself.
+def strata(output: JobOutput, max_accepted: int) -> Iterator[Token]:
+    """Yields the tokens that drafts have to do with, once for each of their strata.
 
     Args:
-        max_accepted: maximum number of draft tokens that a step can accept.
+        output: one by step.
+        max_accepted: maximum number of draft tokens that a step can accept: the depth of trees.
     """
-    tokens = tuple(output.token_ids)
-    for position, token in enumerate(tokens[:NUM_POSITIONS]):
-        yield ("position", position), tokens[:position], token
-    end = output.steps[0] if output.steps else 0
-    accepted = None
-    for size in output.steps[1:]:
-        if accepted is not None:
-            yield ("after accepted", min(accepted, _LONG)), tokens[:end], tokens[end]
-        end, accepted = end + size, size - 1
-        if accepted == max_accepted:
-            yield ("bonus", max_accepted), tokens[: end - 1], tokens[end - 1]
+    tokens, start, before = tuple(output.token_ids), 0, 0
+    for step in output.steps:
+        depth = min(len(step.drafts), max_accepted)
+        for offset in range(min(step.size, len(tokens) - start)):
+            at = start + offset
+            text = tokens[:at], tokens[at]
+            if before and not offset:
+                yield Token((AFTER, min(before - 1, _LONG)), *text, number=step.number)
+            if offset < depth:
+                is_accepted = offset < step.size - 1
+                draft_id = step.drafts[offset] if step.drafts[offset] >= 0 else tokens[at] if is_accepted else None
+                yield Token((DRAFT, min(offset + 1, MAX_TOKENS - 1)), *text, draft_id, is_accepted, step.number)
+            elif depth:
+                yield Token((BONUS, min(depth, _LONG)), *text, number=step.number)
+        start, before = start + step.size, step.size if depth else 0
 
 
 def draw(

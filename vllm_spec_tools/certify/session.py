@@ -1,6 +1,5 @@
 """Runs all engines of a certification, side by side where cores allow, and gathers their checks."""
 
-import json
 import os
 import queue
 import time
@@ -8,25 +7,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import yaml
-
-from vllm_spec_plugin.config import PluginConfig, load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
-from vllm_spec_tools.certify.baseline import BaselineSizes, Say, run_baseline
+from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, Say, run_baseline
+from vllm_spec_tools.certify.baseline_file import read_baseline, write_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.results import Certificate, Check
 from vllm_spec_tools.certify.settings import sampling_settings
+from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, PLAIN, TIGHT, plugin_subject, stock_subject
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.engine_child import EngineError, StartError
 from vllm_spec_tools.serving import runs_on_cpu
 
 _T = TypeVar("_T")
-PLAIN, FIXED, AS_GIVEN, TIGHT = "no speculation", "fixed draft length", "as configured", "few KV blocks"
-_FIXED_TOKENS = 4
+# Of the time for samples, for those of the file as it is where random lengths are tested as well.
+_SHARE = 0.5
 _LONGEST = 1024
 # Prompts are computed in chunks, and there is too little KV cache for all that run together.
 _TIGHT = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "block_size": 32, "num_gpu_blocks_override": 44}
@@ -40,6 +38,7 @@ class Certification:
     Attributes:
         config: path of the plugin.yaml, or vLLM's speculative config in JSON.
         options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
+        baseline: file of the outputs without speculation, which is written if it does not exist; None keeps none.
     """
 
     model: str
@@ -51,6 +50,7 @@ class Certification:
     false_alarm: float = 1e-3
     tolerance: float | None = None
     enforce_eager: bool = False
+    baseline: Path | None = None
 
 
 def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Certificate:
@@ -58,20 +58,19 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
 
     Raises:
         ConfigError: the plugin.yaml has mistakes.
-        UserError: an engine did not start, or ended.
+        UserError: an engine did not start, or ended; the baseline's file is another one's.
     """
     start = time.monotonic()
-    subject = _stock(plan.config) if isinstance(plan.config, str) else _plugin(plan.config, folder)
+    subject = stock_subject(plan.config) if isinstance(plan.config, str) else plugin_subject(plan.config, folder)
     sizes = replace(plan.sizes, by_vllm=subject.by_vllm)
-    num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm))
-    threshold = plan.false_alarm / (num_settings * (2 * (len(subject.engines) - 1) + 1))
-    deadline = start + plan.sizes.seconds
+    num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm)) if sizes.samples else 0
+    threshold = threshold_of(plan.false_alarm, num_settings, len(subject.engines.keys() - {TIGHT}))
 
+    made_with = _made_with(plan, sizes, provenance)
+    kept = read_baseline(plan.baseline, made_with) if plan.baseline else None
     runner = _Engines(plan, folder)
     with runner, ThreadPoolExecutor(len(runner.lanes)) as pool:
-        baseline = pool.submit(
-            runner.use, PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, sizes, plan.tolerance, say)
-        )
+        baseline = pool.submit(lambda: kept or _new_baseline(runner, plan, sizes, made_with, say))
 
         def checks(label: str, max_accepted: int, engine: EngineProcess) -> Iterator[Check]:
             engine.facts()
@@ -87,7 +86,9 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
             if not sizes.by_vllm:
                 say(f"{label}: seeds")
                 yield check_seeds(engine, known, label)
-            yield from check_samples(engine, known, label, sizes, max_accepted, threshold, deadline, say)
+            is_second = label == AS_GIVEN and FORCED in subject.engines
+            own = replace(sizes, seconds=sizes.seconds * _SHARE) if is_second else sizes
+            yield from check_samples(engine, known, label, own, max_accepted, threshold, say)
 
         def checked(label: str) -> list[Check]:
             config, max_accepted = subject.engines[label]
@@ -109,55 +110,49 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         found = [sampling_check(name, PLAIN, samples, known, threshold) for name, samples in known.control.items()]
         found += [check for future in futures for check in future.result()]
     seconds = time.monotonic() - start
-    return Certificate(tuple(found), plan.false_alarm, threshold, known.tolerance, seconds, known.facts, provenance)
+    return Certificate(
+        tuple(found),
+        plan.false_alarm,
+        threshold,
+        known.tolerance,
+        seconds,
+        sizes.seconds / 60,
+        known.facts,
+        provenance,
+        str(plan.baseline) if kept else "",
+    )
 
 
-class _Subject(NamedTuple):
-    """Engines and drafts to certify.
+def _made_with(plan: Certification, sizes: BaselineSizes, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a baseline depends on."""
+    return {
+        "models": plan.model,
+        "engine options": {**plan.options, "enforce_eager": plan.enforce_eager},
+        "prompts": plan.prompts,
+        "sizes": sizes,
+        "tolerance": plan.tolerance,
+        "versions": provenance.get("versions"),
+    }
 
-    Attributes:
-        engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at
-            which a step has accepted its whole draft.
-        uses_predictions: whether drafts are made from predicted outputs.
-        by_vllm: whether vLLM's own sampler verifies.
+
+def _new_baseline(
+    runner: "_Engines", plan: Certification, sizes: BaselineSizes, made_with: dict[str, Any], say: Say
+) -> Baseline:
+    found = runner.use(PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, sizes, plan.tolerance, say))
+    if plan.baseline:
+        write_baseline(plan.baseline, made_with, found)
+    return found
+
+
+def threshold_of(false_alarm: float, num_settings: int, num_engines: int) -> float:
+    """Returns the bound of each p-value so that false alarms of all together are bounded.
+
+    Args:
+        false_alarm: bound of the probability that any p-value of exact outputs is below.
+        num_settings: settings that are sampled.
+        num_engines: engines with speculation that are sampled, with two p-values per setting; the one without has one.
     """
-
-    engines: dict[str, tuple[str, int]]
-    uses_predictions: bool
-    by_vllm: bool
-
-
-def _stock(text: str) -> _Subject:
-    tokens = json.loads(text)["num_speculative_tokens"]
-    return _Subject({AS_GIVEN: (text, tokens), TIGHT: (text, 0)}, False, True)
-
-
-def _plugin(path: Path, folder: Path) -> _Subject:
-    config, fixed = load_config(path), folder / "fixed.yaml"
-    fixed.write_text(yaml.safe_dump(fixed_length(config), sort_keys=False))
-    engines = {FIXED: (str(fixed), max_accepted_of(load_config(fixed))), TIGHT: (str(fixed), 0)}
-    if config.draft_length.policy != "fixed":
-        engines[AS_GIVEN] = (str(path.absolute()), max_accepted_of(config))
-    uses_predictions = any(proposer.uses_predictions for proposer in config.proposers)
-    return _Subject(engines, uses_predictions, config.is_native)
-
-
-def fixed_length(config: PluginConfig) -> dict[str, Any]:
-    """The same proposers with a fixed draft length."""
-    data = config.model_dump(mode="json", include={"proposer", "verification"})
-    max_tokens = config.draft_length.tokens
-    tokens = max_tokens if config.drafts_trees else min(max_tokens, _FIXED_TOKENS)
-    return data | {"draft_length": {"policy": "fixed", "tokens": tokens}}
-
-
-def max_accepted_of(config: PluginConfig) -> int:
-    """The accepted length at which a step has accepted its whole draft.
-
-    Trees whose depth is not known beforehand count as chains of all their tokens.
-    """
-    max_tokens = config.draft_length.tokens
-    trees = [proposer.fixed_tree for proposer in config.proposers]
-    return max(max_tokens if tree is None else tree.depth for tree in trees)
+    return false_alarm / max(1, num_settings * (2 * num_engines + 1))
 
 
 class _Engines:

@@ -1,8 +1,8 @@
 """The target's own law: raw logits of the engine without speculation, after each prompt and prefix."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,8 @@ import torch
 
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, RunsJobs, Tokens
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 # Parameters that drop tokens.
 TRUNCATIONS = ("min_p", "top_k", "top_p")
 
@@ -73,6 +75,31 @@ _MAX_ROWS = 2500
 _MAX_NUMBERS = 40_000_000
 _MIN_SEEN = 4
 _ROWS_PER_JOB = 256
+# Rows whose probabilities are computed at a time.
+_CHUNK = 64
+# Tokens at least as likely are listed in a row.
+LISTED = 1e-4
+
+
+class Row(NamedTuple):
+    """A distribution of the next token.
+
+    Attributes:
+        token_ids: [n] int64, ascending: tokens with a probability of `LISTED` at least; all possible ones where
+            sampling parameters drop tokens.
+        probs: [n] float64, their probabilities.
+        rest: probability of all others together; 0 if they are impossible.
+    """
+
+    token_ids: Ints
+    probs: Floats
+    rest: float
+
+    def prob(self, token_id: int) -> float | None:
+        """Returns the probability of a listed token."""
+        place = int(np.searchsorted(self.token_ids, token_id))
+        is_listed = place < len(self.token_ids) and self.token_ids[place] == token_id
+        return float(self.probs[place]) if is_listed else None
 
 
 class TargetProbabilities:
@@ -81,27 +108,36 @@ class TargetProbabilities:
     Top-k, top-p and min-p keep or drop whole tokens. Where that depends on rounding the row is left out.
     """
 
-    def __init__(self, rows: Mapping[tuple[Tokens, Tokens], npt.NDArray[np.float32]], rounding: float) -> None:
+    def __init__(self, logits: Mapping[tuple[Tokens, Tokens], npt.NDArray[np.float32]], rounding: float) -> None:
         """Takes over the logits."""
-        self._rows, self._rounding = rows, rounding
+        self._logits, self._rounding = logits, rounding
+        self._rows: dict[tuple[Tokens, str], dict[Tokens, Row]] = {}
+        self._prefixes: dict[Tokens, list[Tokens]] = {}
+        for prompt, prefix in logits:
+            self._prefixes.setdefault(prompt, []).append(prefix)
 
-    def __contains__(self, text: tuple[Tokens, Tokens]) -> bool:
-        return text in self._rows
+    def rows(self, prompt: Tokens, params: dict[str, Any]) -> dict[Tokens, Row]:
+        """Returns the distributions by prefix; those that are not known, or depend on rounding, are left out."""
+        key = prompt, repr(sorted(params.items()))
+        if key not in self._rows:
+            prefixes, found = self._prefixes.get(prompt, []), dict[Tokens, Row]()
+            for start in range(0, len(prefixes), _CHUNK):
+                found |= self._compute(prompt, prefixes[start : start + _CHUNK], params)
+            self._rows[key] = found
+        return self._rows[key]
 
-    def probabilities(
-        self, prompt: Tokens, prefixes: Iterable[Tokens], params: dict[str, Any]
-    ) -> list[npt.NDArray[np.float64] | None]:
-        """Per prefix [vocab_size], or None where it is not known or depends on rounding."""
-        prefixes = list(prefixes)
-        known = [prefix for prefix in prefixes if (prompt, prefix) in self._rows]
-        if not known:
-            return [None] * len(prefixes)
-        logits = torch.from_numpy(np.stack([self._rows[prompt, prefix] for prefix in known]))
-        logits = adjusted(logits, prompt, known, params)
+    def _compute(self, prompt: Tokens, prefixes: Sequence[Tokens], params: dict[str, Any]) -> dict[Tokens, Row]:
+        logits = torch.from_numpy(np.stack([self._logits[prompt, prefix] for prefix in prefixes]))
+        logits = adjusted(logits, prompt, prefixes, params)
         exact = truncated(logits, params)
         sound = self._is_sound(exact, logits, params).tolist()
-        found = {prefix: row.numpy() for prefix, row, is_sound in zip(known, exact, sound, strict=True) if is_sound}
-        return [found.get(prefix) for prefix in prefixes]
+        drops = any(params.get(name) for name in TRUNCATIONS)
+        found = {}
+        for prefix, row, is_sound in zip(prefixes, exact.numpy(), sound, strict=True):
+            if is_sound:
+                listed = row > 0 if drops else row >= LISTED
+                found[prefix] = Row(np.flatnonzero(listed), row[listed], float(row[~listed].sum()))
+        return found
 
     def _is_sound(self, exact: torch.Tensor, logits: torch.Tensor, params: dict[str, Any]) -> torch.Tensor:
         """[num_rows] bool: whether the same tokens are kept whichever way logits are rounded."""

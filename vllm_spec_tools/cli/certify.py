@@ -31,6 +31,22 @@ def certify(
     quick: Annotated[
         bool, typer.Option("--quick", help="Test fewer settings with fewer samples, without compiling models.")
     ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=1440,
+            help="Minutes for the sampled outputs of each engine; more find smaller faults. [default: 7, --quick 2]",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the outputs without speculation in this file, for other configurations of the same model; if it "
+            "exists, read them from it. Only read files that you wrote.",
+        ),
+    ] = None,
     false_alarm: Annotated[
         float, typer.Option(min=1e-9, max=0.1, help="Probability, in all, of calling exact outputs not exact.")
     ] = 1e-3,
@@ -48,10 +64,11 @@ def certify(
 ) -> None:
     """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
 
-    Runs the model without and with the plugin, as configured and with a fixed draft length. Compares greedy outputs;
+    Runs the model without and with the plugin, as configured and with random draft lengths. Compares greedy outputs;
     sampled outputs, by always-valid tests; seeded requests, alone and in a batch; preempted requests; JSON outputs.
 
-    Exit status: 0 exact, 1 not exact, 2 undecided (wrong input, model refused, too few drafts).
+    Exit status: 0 exact, 1 not exact, 2 undecided (wrong input, model refused, too few drafts), 3 exact with random
+    draft lengths, but too few drafts as configured.
 
     vLLM's own options follow after `--`: `vllm-spec certify --model M --config plugin.yaml -- --dtype bfloat16
     --tensor-parallel-size 2`.
@@ -86,16 +103,18 @@ def certify(
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--model", model, "target")
     given = None if prompts is None else list(read_texts(prompts, source))
+    sizes = QUICK if quick else DEFAULT
     plan = Certification(
         source,
         subject,
         context_of(source),
         options,
         given,
-        QUICK if quick else DEFAULT,
+        sizes if minutes is None else sizes.lasting(minutes),
         false_alarm,
         tolerance,
         enforce_eager or quick,
+        baseline,
     )
     origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
     with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown_engines(console) as say:

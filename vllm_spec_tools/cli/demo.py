@@ -48,7 +48,7 @@ _CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200
 # Of a real model, whose steps take ten times as long on a CPU: no samples.
 _CERTIFY_CHAT = dataclasses.replace(_CERTIFY, greedy=4, samples=0)
 _NEXT = """\
-What to type next:
+Next commands:
   vllm-spec init ngram --out plugin.yaml                        a file with every key explained
   vllm-spec doctor --model MODEL --config plugin.yaml           what would be refused for your model?
   vllm-spec certify --quick --model MODEL --config plugin.yaml  are its outputs exact on this machine?
@@ -118,7 +118,9 @@ def demo(
     in_16_bits = model is not None and not runs_on_cpu()
     report = report_of(pairs, prompts, exactness, problems, origin, in_16_bits=in_16_bits)
     if quick:
-        report = dataclasses.replace(report, notes=["--quick: without speculation is the same server with spec: off."])
+        report = dataclasses.replace(
+            report, notes=["--quick: the same server answers without speculation, with spec: off."]
+        )
     write(report, **vars(files))
     console.print()
     # In a terminal the verdict is last, where it is seen.

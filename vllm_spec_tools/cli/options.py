@@ -66,8 +66,8 @@ OneAtATime = Annotated[
     bool,
     typer.Option(
         "--one-at-a-time",
-        help="Run one engine at a time, for models that do not fit into memory side by side: each arm's starts anew in "
-        "every round, and ends before the next one starts.",
+        help="Run one engine at a time, for models that do not fit into memory side by side: each arm's starts again "
+        "in every round, and ends before the next one starts.",
     ),
 ]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]

@@ -166,7 +166,7 @@ class MockCounters:
         self._kv_usage.set(min(self._kv_tokens / KV_TOKENS, 1.0))
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Formats all metrics as text for Prometheus."""
         # Added up until then: the exporter takes more time than a step of a fast mock.
         self._exporter.add(self.own.take_payload(), **self._labels)
         return generate_latest(self.registry)

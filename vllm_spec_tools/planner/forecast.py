@@ -17,15 +17,6 @@ from vllm_spec_tools.planner.traffic import Workload
 
 
 @dataclass(frozen=True)
-class SpeedupLimits:
-    """The best speedup if one thing were other than it is."""
-
-    perfect: float
-    free_drafting: float
-    free_verifying: float
-
-
-@dataclass(frozen=True)
 class Forecast:
     """Expected speed of a candidate.
 
@@ -36,7 +27,6 @@ class Forecast:
     candidate: Candidate
     costs: dict[int, Costs]
     all: dict[int, list[Prediction]]
-    limits: dict[int, SpeedupLimits]
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
@@ -77,7 +67,6 @@ def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels
             candidate,
             costs,
             {level: _predictions(candidate, cost, loads) for level, cost in costs.items()},
-            {level: _limits(candidate, cost, loads) for level, cost in costs.items()},
         )
 
 
@@ -169,18 +158,6 @@ def _predictions(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> l
     return [predict(costs, loads, tokens, is_tree=candidate.is_tree) for tokens in (0, *candidate.choices)]
 
 
-def _limits(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> SpeedupLimits:
-    def speedup(costs: Costs, loads: Sequence[Load]) -> float:
-        return fastest(_predictions(candidate, costs, loads)).speedup
-
-    flat = StepCurve((costs.concurrency,), (costs.plain_step,))
-    return SpeedupLimits(
-        speedup(costs, [load.perfect for load in loads]),
-        speedup(replace(costs, drafting=DraftingCost(0.0, 0.0)), loads),
-        speedup(replace(costs, curve=flat), loads),
-    )
-
-
 class NoTreeError(ValueError):
     """There is no tree to measure; str() says why."""
 
@@ -224,7 +201,7 @@ def tree_size(
     """
     if heads.accuracy is None:
         raise NoTreeError(
-            "Trees of Medusa's were not measured: the heads do not say how accurate they are "
+            "Medusa trees were not measured: the heads do not say how accurate they are "
             "(`vllm-spec train-medusa --from HEADS --steps 0` measures it)."
         )
     (candidate,) = measured.engine.candidates
@@ -236,7 +213,7 @@ def tree_size(
         chained.append(Chained(workload.share, heads.accuracy, paths, length, found.tokens_per_step))
     size = best_tree_size(chained, {level: pooled_curve(measured, level) for level in levels}, most)
     if all(not any(any(path) for path in one.choices(size)) for one in chained):
-        raise NoTreeError(f"Trees of Medusa's were not measured: with what steps cost, the best is a chain of {size}.")
+        raise NoTreeError(f"Medusa trees were not measured: with what steps cost, the best is a chain of {size}.")
     return size
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
@@ -63,11 +63,6 @@ class Acceptance:
         """Returns output tokens per request and step, with and without drafts."""
         return 1 + sum(self.reached)
 
-    @property
-    def perfect(self) -> Self:
-        """Returns the same drafts with all tokens accepted."""
-        return replace(self, accepted=(self.drafts,) * len(self.accepted))
-
 
 @dataclass(frozen=True)
 class Costs:
@@ -102,11 +97,6 @@ class Load:
     def acceptance(self, tokens: int) -> Acceptance:
         """As measured with that length or the next longer one."""
         return self.by_length[min(length for length in self.by_length if length >= tokens)]
-
-    @property
-    def perfect(self) -> Self:
-        """Returns the same with all draft tokens accepted."""
-        return replace(self, by_length={tokens: found.perfect for tokens, found in self.by_length.items()})
 
 
 @dataclass(frozen=True)

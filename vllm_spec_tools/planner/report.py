@@ -38,7 +38,6 @@ def tables(results: Results) -> Iterator[Table]:
     yield _predictions(results)
     if results.verified:
         yield _verification(results)
-    yield _limits(results)
 
 
 def _ms(seconds: float) -> str:
@@ -191,17 +190,6 @@ def _verification(results: Results) -> Table:
     return Table(f"Verification: {results.choice.candidate.name} against no speculation", header, rows, note)
 
 
-def _limits(results: Results) -> Table:
-    choice = results.choice
-    rows = []
-    for level, found in choice.limits.items():
-        gains = choice.best[level].speedup, found.perfect, found.free_drafting, found.free_verifying
-        rows.append([str(level), *(f"{gain:.2f}x" for gain in gains)])
-    header = ["streams", "as it is", "all accepted", "drafting free", "verifying free"]
-    title = f"What would change the answer: {choice.candidate.name}"
-    return Table(title, header, rows, "Expected tokens/s over no speculation, each with its best draft length.")
-
-
 _AGAIN = "ask again when the machine is quiet."
 _MORE = "longer ones may be better still (--tokens; Medusa has a head per token)."
 
@@ -309,9 +297,7 @@ def _acceptance_data(results: Results) -> Iterator[dict[str, Any]]:
 
 def _forecast(one: Forecast) -> dict[str, Any]:
     levels = [
-        asdict(costs)
-        | {"best": asdict(one.best[level]), "all": list(map(asdict, one.all[level][1:]))}
-        | {"limits": asdict(one.limits[level])}
+        asdict(costs) | {"best": asdict(one.best[level]), "all": list(map(asdict, one.all[level][1:]))}
         for level, costs in one.costs.items()
     ]
     candidate = {"candidate": one.candidate.name, "proposer": one.candidate.proposer}

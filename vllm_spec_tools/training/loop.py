@@ -89,7 +89,7 @@ class Training(Generic[Heads]):
         self.history = History()
 
     def state(self) -> dict[str, Any]:
-        """All that `load` needs to go on as if nothing had happened."""
+        """Collects the state with which `load` resumes the run."""
         return {
             "step": self.step,
             "heads": self.heads.state_dict(),
@@ -180,7 +180,7 @@ class Checkpoint:
         half.replace(self._state)
 
     def remove(self) -> None:
-        """The run is through."""
+        """Removes the saved state: the run is complete."""
         shutil.rmtree(self.folder)
 
 

@@ -67,7 +67,7 @@ class RunOptions:
         raise NotImplementedError
 
     def arguments(self) -> dict[str, Any]:
-        """By the names they have on the command line."""
+        """Returns the options by their names on the command line."""
         names = {"temperatures": "self-distill-temperature", "start": "from"}
         return {
             names.get(key, key.replace("_", "-")): list(value) if isinstance(value, tuple) else value
@@ -75,7 +75,7 @@ class RunOptions:
         }
 
     def command_line(self) -> list[str]:
-        """As given to the command."""
+        """Returns the options as given to the command."""
         words = []
         for name, value in self.arguments().items():
             for one in value if isinstance(value, list) else () if value is None else (value,):

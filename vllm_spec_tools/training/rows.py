@@ -66,7 +66,7 @@ def side_by_side(rows: Sequence[TokenRow]) -> RowBatch:
 
 
 def batches_once(rows: Sequence[TokenRow], batch_tokens: int) -> Iterator[RowBatch]:
-    """All rows, once, those of one temperature together, longest first."""
+    """Yields each row once, those of one temperature together, longest first."""
     for temperature in dict.fromkeys(row.temperature for row in rows):
         alike = [row for row in rows if row.temperature == temperature]
         alike.sort(key=lambda row: len(row.tokens), reverse=True)
@@ -168,7 +168,7 @@ class OwnText:
         part: str,
         on_tokens: Callable[[int], None],
     ) -> list[TokenRow]:
-        """At least `num_tokens` tokens written by the target, fewer only if there is nothing to go on from.
+        """Generates at least `num_tokens` tokens with the target; fewer only if no text is left to continue.
 
         Args:
             num_tokens: how many; prompts do not count.

@@ -42,7 +42,7 @@ async def send(client: openai.AsyncOpenAI, model: str, case: Case, body: dict[st
     """Sends one of a case's bodies.
 
     Raises:
-        APIError: any answer but 200 and 400.
+        APIError: any answer but 200 and 400, that of a stream included.
     """
     required = {"completions": "prompt", "chat": "messages", "responses": "input"}[case.endpoint]
     given = {name: value for name, value in body.items() if name not in (required, "stream")}
@@ -65,13 +65,16 @@ async def send(client: openai.AsyncOpenAI, model: str, case: Case, body: dict[st
         if case.endpoint == "responses":
             return _answer(case.endpoint, chunks[-1]["response"])
         return _joined(chunks)
-    except openai.BadRequestError as error:
-        return Answer(400, error.message)
+    except openai.APIError as error:
+        # vLLM checks some parameters when the stream has begun: the error is its first chunk.
+        if isinstance(error.body, dict) and error.body.get("code") == 400:
+            return Answer(400, error.message)
+        raise
 
 
 def _answer(endpoint: str, whole: dict[str, Any]) -> Answer:
     choices = whole["output"] if endpoint == "responses" else whole["choices"]
-    prompt = whole.get("prompt_token_ids") or choices[0].get("prompt_token_ids") or []
+    prompt = whole.get("prompt_token_ids") or (choices or [{}])[0].get("prompt_token_ids") or []
     return Answer(200, choices=[_plain(choice) for choice in choices], prompt=prompt)
 
 

@@ -42,7 +42,7 @@ _STRUCTURES: tuple[dict[str, Any], ...] = (
 )
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "value", "schema": _SCHEMA}}
 _GRAMMARS = {"structured_outputs", "response_format", "tool_choice", "text"}
-_EXCLUDE = ("allowed_token_ids", "bad_words", "min_tokens")
+_EXCLUDE = ("allowed_token_ids", "bad_words", "min_tokens", "stop_token_ids")
 _WORDS = ("self", "return", "(", "):", "\n", "name", "def ", " = ", "e")
 
 
@@ -113,6 +113,9 @@ class Cases:
             body |= {"max_tokens": self._length(), "return_token_ids": True} | self._drawn(self._of_both)
             if rng.random() < 0.2:
                 body["min_tokens"] = rng.randrange(body["max_tokens"] + (rng.random() < 0.9))
+        if {"allowed_token_ids", "min_tokens", "stop_token_ids"} <= body.keys() and rng.random() < 0.5:
+            # Nothing may be left while stop tokens are held back.
+            body["stop_token_ids"] = body["allowed_token_ids"][:40]
         if endpoint == "completions":
             body |= {"prompt": list(rng.choice(self._prompts))} | self._drawn(self._of_completions)
         if endpoint == "chat":
@@ -122,7 +125,7 @@ class Cases:
         elif "logprob_token_ids" in body and endpoint == "completions" and rng.random() < 0.7:
             body["logprobs"] = len(body["logprob_token_ids"])
         if _GRAMMARS & body.keys():
-            # vLLM ends a request with status 500 whose grammar allows nothing that these leave.
+            # Else nothing may be left to sample, and vLLM ends the request with status 500: docs/parameters.md.
             body = {name: value for name, value in body.items() if name not in _EXCLUDE}
         body["stream"] = rng.random() < 0.3
         leaves = body["stream"] and rng.random() < 0.2
@@ -197,7 +200,7 @@ class Cases:
         rng = self._rng
         return {
             "n": (0.1, lambda: rng.randint(1, 3)),
-            "allowed_token_ids": (0.1, lambda: self._some(self._tokens, 300)),
+            "allowed_token_ids": (0.1, lambda: self._some(self._tokens, rng.choice((3, 300)))),
             "bad_words": (0.12, lambda: self._some([word.strip() or "x" for word in _WORDS], 4)),
             "prompt_logprobs": (0.08, lambda: rng.randrange(4)),
             "logprob_token_ids": (0.08, lambda: self._some(self._tokens, 6)),

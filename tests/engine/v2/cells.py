@@ -4,11 +4,11 @@ import dataclasses
 from typing import Any
 
 from tests.engine.arms import Arms, Engine
+from tests.engine.chi_square import Test
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.v2.drafters import Target
 from tests.engine.v2.exactness import context_test
-from vllm_spec_tools.certify.chi_square import Test
 
 GREEDY_TOKENS, SAMPLED_TOKENS = 32, 24
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -73,16 +73,18 @@ def run_seeded(arms: Arms, engine: Engine, target: Target) -> tuple[JobResult, T
     """Samples the target's prompts with seeds, alone and among other requests: each output is the same both times.
 
     Raises:
-        AssertionError: an output depends on its company.
+        AssertionError: an output depends on other requests.
     """
     usual = {"max_tokens": SAMPLED_TOKENS, "ignore_eos": True}
     seeded = [CertifyRequest(p, SEEDED | usual | {"seed": _ANY_SEED + i}) for i, p in enumerate(target.prompts)]
-    company = [
+    background = [
         CertifyRequest(p, {"temperature": i % 2, "max_tokens": 5 + 7 * i % 20, "ignore_eos": True})
         for i, p in enumerate(reversed(target.prompts))
     ]
     alone = arms.run(engine, Job(seeded))
-    mixed = arms.run(engine, Job([each for pair in zip(company, seeded, strict=True) for each in pair], torch_seed=5))
-    assert mixed.tokens()[1::2] == alone.tokens(), "a seeded output depends on its company"
+    mixed = arms.run(
+        engine, Job([each for pair in zip(background, seeded, strict=True) for each in pair], torch_seed=5)
+    )
+    assert mixed.tokens()[1::2] == alone.tokens(), "a seeded output depends on other requests"
     test = context_test(target.reference, target.prompts, alone.tokens(), SEEDED, target.guess)
     return alone, test

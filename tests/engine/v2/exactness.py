@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from tests.engine.chi_square import Test
 from tests.engine.exact import Reference, Tokens
-from vllm_spec_tools.certify.chi_square import Test
 from vllm_spec_tools.certify.target_probabilities import probabilities
 
 # First ranks of the classes, by the target's probability. The token that `guess` holds likeliest, which a draft mostly

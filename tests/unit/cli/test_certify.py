@@ -12,7 +12,9 @@ from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.certify import session
+from vllm_spec_tools.certify.baseline import DEFAULT, QUICK
 from vllm_spec_tools.certify.session import Certification
+from vllm_spec_tools.certify.subject import AS_GIVEN
 
 CONFIG = Path(__file__).parents[3] / "configs" / "ngram.yaml"
 ARGUMENTS = ["certify", "--model", str(model_path("target")), "--config", str(CONFIG)]
@@ -31,10 +33,22 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Certification]:
     return seen
 
 
-@pytest.mark.parametrize(("outcome", "status"), [("exact", 0), ("not exact", 1), ("not tested", 2)])
-def test_exit_status_is_the_answer(outcome: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "certify", lambda *args: report(check(outcome=outcome)))
+@pytest.mark.parametrize(
+    ("forced", "given", "status"),
+    [("exact", "exact", 0), ("not exact", "exact", 1), ("not tested", "not tested", 2), ("exact", "not tested", 3)],
+)
+def test_exit_status_is_the_answer(forced: str, given: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = report(check(outcome=forced), check("greedy", given, AS_GIVEN))
+    monkeypatch.setattr(session, "certify", lambda *args: found)
     assert run(*ARGUMENTS).exit_code == status
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_more_minutes_are_more_samples(quick: bool, plans: list[Certification]) -> None:
+    usual = QUICK if quick else DEFAULT
+    assert run(*ARGUMENTS, *["--quick"] * quick, "--minutes", str(3 * usual.seconds / 60)).exit_code == 0
+    assert (plans[0].sizes.seconds, plans[0].sizes.samples) == (3 * usual.seconds, 3 * usual.samples)
+    assert plans[0].sizes.greedy == usual.greedy
 
 
 def test_refused_engine_ends_with_its_reason_and_2(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +74,7 @@ def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None
     paths = [tmp_path / "r.json", tmp_path / "p.png"]
     result = run(*ARGUMENTS, "--quick", "--json", paths[0], "--png", paths[1])
     assert result.exit_code == 0
-    assert "Exact in all that was tested." in result.output
+    assert "Exact in 2 of 2 checks." in result.output
     assert json.loads(paths[0].read_text())["verdict"] == "exact"
     assert paths[1].exists()
     assert plans[0].sizes.quick
@@ -73,10 +87,11 @@ def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None
         (["--config", "/nowhere/plugin.yaml"], "/nowhere/plugin.yaml"),
         (["--prompts", "/nowhere/prompts.jsonl"], "--prompts /nowhere/prompts.jsonl: cannot be read"),
         (["--false-alarm", "0.5"], "equal to 0.1"),
+        (["--minutes", "0"], "0.5"),
         (["--", "--speculative-config", "{}"], "use --config"),
         (["--", "dtype"], "allowed after --: engine options of vllm serve"),
     ],
-    ids=["model", "config", "prompts", "rate", "own option", "no option"],
+    ids=["model", "config", "prompts", "rate", "minutes", "own option", "no option"],
 )
 def test_bad_input_ends_with_2_before_anything_starts(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch

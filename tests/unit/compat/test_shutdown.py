@@ -2,7 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,8 @@ from vllm_spec_plugin.compat import frontend
 
 async_llm = pytest.importorskip("vllm.v1.engine.async_llm")
 exceptions = pytest.importorskip("vllm.exceptions")
-OURS, ANOTHER = cast(Any, SimpleNamespace()), cast(Any, SimpleNamespace())
+OURS: Any = SimpleNamespace()
+ANOTHER: Any = SimpleNamespace()
 
 
 @pytest.fixture

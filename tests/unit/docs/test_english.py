@@ -15,6 +15,15 @@ BAD_START = re.compile(r"\s*(What|Of|From|All of|Where|Who|Whose|How|Those)\b")
 PHRASES = {
     r"(?<!one )(?<!either )(?<!instead )of vLLM's(?: own)?(?:[,.;:)\"]|\s(?:that|among|to)\b)": "vLLM's",
     r"\bwhat came of\b": "the result of",
+    r"\banew\b": "again, new",
+    r"\b(?:responses|requests) may end\b": "may finish",
+    r"\bthe run is through\b": "is complete",
+    r"\bhidden still\b": "still hidden",
+    r"\bcan mend\b": "can correct",
+    r"\b(?:too|as|so) dear\b": "expensive",
+    r"\bfares\b|\bfared\b": "acceptance",
+    r"\bfor ever\b": "without end",
+    r"\bas far as\b": "if, up to",
     r"\bput (?:it )?in order again\b": "repair",
 }
 # Tables written from results name the arms as they were measured.
@@ -78,6 +87,8 @@ def test_pages_and_messages_have_none_of_the_phrases() -> None:
         ("a drafter of vLLM's own to consider", 1),
         ("one of vLLM's, one of vLLM's own drafters, instead of vLLM's.", 0),
         ("Says what came of it.", 1),
+        ("Running responses may end for 60 seconds; the engine starts anew.", 2),
+        ("Responses may finish; the engine starts again.", 0),
         ("<!-- figures: ratio a.json -->\n| draft_model of vLLM's, optimal |\n<!-- /figures -->", 0),
     ],
 )

@@ -1,13 +1,16 @@
 """Figures and pictures of the docs are those of the committed results."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from benchmarks import figures
 from benchmarks.figures import HASH_KEY, PAGES, RESULTS, markers, parse, picture_of, rendered
+from vllm_spec_plugin.config import load_config
 
 MARKERS = [marker for page in PAGES for marker in markers(page)]
 
@@ -50,3 +53,71 @@ def test_results_are_dated_and_of_a_commit() -> None:
         # The table of certificates shows it.
         is_clean = run.get("report") == "certify" or not commit.endswith("+")
         assert is_clean, f"{path.name}: measured with changes that are not committed"
+
+
+def results(rounds: int, schema: int = 5, table: str = "vLLM's ngram, K = 4, less in larger batches") -> dict[str, Any]:
+    """Results of no speculation, an arm that gains, one within noise, and two arms of vLLM's own speculation."""
+    speeds = {
+        "no speculation": (10.0, 11.0, 12.0),
+        "gains.yaml": (20.0, 23.0, 24.0),
+        "noisy.yaml": (9.0, 11.0, 14.0),
+        "vLLM's ngram, K = 4": (11.0, 12.0, 13.0),
+        table: (16.0, 17.6, 19.0),
+    }
+    cell = {"workload": "edit", "streams": 1, "rounds": rounds, "draft_tokens": 5}
+    return {
+        "schema": schema,
+        "arms": list(speeds),
+        "cells": [{**cell, "arm": arm, "tokens_per_second": {"median": own[1]}} for arm, own in speeds.items()],
+        "measurements": [
+            {"arm": arm, "workload": "edit", "level": 1, "round": i, "metric": "tokens_per_second", "value": own[i]}
+            for arm, own in speeds.items()
+            for i in range(rounds)
+        ],
+    }
+
+
+def test_ratios_are_paired_by_round_and_noise_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(results(3)))
+    kind, found = parse("ratio a.json arms=gains.yaml|noisy.yaml")
+    assert figures.SHOW[kind](found).splitlines()[2:] == [
+        "| no speculation | 11 tokens/s |",
+        "| gains.yaml | 2.00 (2.00-2.09) |",
+        "| noisy.yaml | 1.00 (0.90-1.17), within noise |",
+    ]
+    kind, found = parse("over_vllm a.json")
+    assert figures.SHOW[kind](found).splitlines()[::2] == [
+        "| tokens/s over vLLM's fastest arm, 3 rounds | 1 stream |",
+        "| gains.yaml | 1.26 (1.25-1.31) |",
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(results(1)))
+    kind, found = parse("ratio a.json arms=gains.yaml")
+    assert figures.SHOW[kind](found).splitlines()[0] == (
+        "| tokens/s over no speculation, 1 round, noise unknown | 1 stream |"
+    )
+
+
+def test_an_arm_that_results_lack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(results(1)))
+    with pytest.raises(ValueError, match=r"a\.json: no arm other\.yaml; allowed: no speculation, gains\.yaml"):
+        parse("ratio a.json arms=other.yaml")
+
+
+def test_results_of_an_older_schema_get_the_names_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    old = results(1, 4, "vLLM's ngram, K = 4, by batch size = [[1, 2, 4], [16, 1024, 0]]")
+    (tmp_path / "a.json").write_text(json.dumps(old))
+    assert parse("ratio a.json")[1].stock == ["vLLM's ngram, K = 4", "vLLM's ngram, K = 4, less in larger batches"]
+
+
+def test_configurations_of_a_real_models_tables_are_in_the_repository() -> None:
+    folder, found = figures.ROOT / "benchmarks/configs/smollm2", set()
+    for path in RESULTS.glob("smollm2*.json"):
+        for arm, recorded in json.loads(path.read_text())["provenance"]["arms"].items():
+            if arm.endswith(".yaml"):
+                found.add(arm)
+                own = load_config(folder / arm).model_dump(mode="json")
+                assert {key: own[key] for key in recorded["speculation"]} == recorded["speculation"], (path, arm)
+    assert found == {path.name for path in folder.glob("*.yaml")}

@@ -103,7 +103,7 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
     ]
     accepted = scene.trees.join(torch.tensor(nodes)) if scene.trees else {}
     trees = {request.row: request.tree for request in requests if len(request.tree.chains) > 1}
-    assert accepted == {row: tree.way(nodes[row]) for row, tree in trees.items()}
+    assert accepted == {row: tree.path_to(nodes[row]) for row, tree in trees.items()}
     for request, node in zip(requests, nodes, strict=True):
         words = request.words(node)
         assert scene.cache.read(request.blocks, len(words)) == prefixes(words)

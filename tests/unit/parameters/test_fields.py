@@ -8,8 +8,12 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 from tests.e2e.fuzz import cases
+from tests.e2e.fuzz.servers import SERVERS
 from tests.parameters.fields import FIELDS, STRUCTURES, Verdict
+from tests.parameters.values import FIELDS_WITH_VALUES
 from vllm_spec_plugin.compat.version import VERSION
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.support.ways import Way, way_of
 
 REQUESTS = (ChatCompletionRequest, CompletionRequest, ResponsesRequest)
 OF_REQUESTS = {name for request in REQUESTS for name in request.model_fields}
@@ -50,3 +54,18 @@ def test_the_fuzz_sends_every_served_field_of_requests():
     assert served & OF_REQUESTS - names == set()
     assert {name for name, field in STRUCTURES.items() if field.verdict == Verdict.SERVED} - structures == set()
     assert names - {"prediction"} <= FIELDS.keys()
+
+
+def test_the_engine_test_has_a_value_for_every_served_field_of_sampling_params():
+    served = {name for name, field in FIELDS.items() if Verdict.SERVED in (field.verdict, field.by_vllm)}
+    on_v2_only = {name for name, field in FIELDS.items() if field.verdict == Verdict.REFUSED}
+    assert served & set(SamplingParams.__struct_fields__) - on_v2_only == FIELDS_WITH_VALUES
+
+
+def test_every_way_to_draft_is_fuzzed():
+    """A CPU has no asynchronous scheduling."""
+    not_here = {Way.VLLM_ASYNC, Way.HEADS_ASYNC}
+    assert {served.way for served in SERVERS.values()} == set(Way) - not_here
+    for served in SERVERS.values():
+        config = parse_config(served.config, "a.yaml")
+        assert way_of(config, is_v2=served.runner == "v2", is_async=False) == served.way

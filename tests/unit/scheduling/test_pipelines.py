@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.engine.lengths import RandomControl, equal_clock
+from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.proposers import cascade
-from vllm_spec_plugin.scheduling import native, native_adapter, text
+from vllm_spec_plugin.scheduling import native, native_adapter
 from vllm_spec_plugin.scheduling.mixed import MixedScheduler
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.scheduling.text import TextScheduler
@@ -82,17 +82,10 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-@pytest.fixture
-def at_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (native, text):
-        monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
-
-
 @pytest.mark.parametrize("num_blocks", [60, 20], ids=["roomy", "preempting"])
-@pytest.mark.usefixtures("at_random")
 def test_with_two_stages_outputs_are_those_without_drafts(num_blocks: int, make: Make) -> None:
-    pipeline = make("text, two stages", num_blocks)
-    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
+    pipeline = make("text, two stages", num_blocks, "random")
+    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(24)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
         pipeline.add(name, *size, **options)
@@ -110,12 +103,11 @@ def test_with_two_stages_outputs_are_those_without_drafts(num_blocks: int, make:
 
 
 @natives
-@pytest.mark.usefixtures("at_random")
 def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
     kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "can_shorten", lambda config: False)
-    pipeline = make(kind)
+    pipeline = make(kind, policy="random")
     pipeline.add("a", 1, 5, 30)
     for _ in range(5):
         pipeline.step()
@@ -166,11 +158,10 @@ def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make
     assert sum(pipeline.counters["suffix"].accepted_per_position) > 3
 
 
-@pytest.mark.usefixtures("at_random")
 def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     length = NativeScheduler._length
     monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
-    pipeline = make("async")
+    pipeline = make("async", policy="random")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):
         pipeline.finish()

@@ -82,7 +82,7 @@ def test_every_token_keeps_its_logprobs(cutting):
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, SIZE), st.booleans()), max_size=40))
 @SETTINGS
 def test_groups_leave_as_soon_as_they_are_whole_whatever_other_requests_do(steps):
-    """A request that ends may come again, and starts anew."""
+    """A request that ends may come again, and starts from nothing."""
     groups: StreamGroups[tuple[str, int, int]] = StreamGroups(SIZE)
     held: dict[str, list[tuple[str, int, int]]] = {name: [] for name in "abc"}
     for number, (name, count, is_last) in enumerate(steps):

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -191,7 +192,8 @@ def test_module_gives_open_requests_time_to_finish(
 ) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, command, environment: commands.append(command))
-    serving._exec_serve(("--port", str(serving.free_port()), *given))
+    execute: Any = serving._exec_serve
+    execute(("--port", str(serving.free_port()), *given))
     (command,) = commands
     assert command[command.index("--shutdown-timeout") + 1] == seconds
 

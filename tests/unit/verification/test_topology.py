@@ -63,8 +63,8 @@ def test_a_tree_by_priority_is_cut_by_it_and_its_nodes_keep_their_numbers(rng):
             1 + max(path[-1] for path in kept if len(path) == level) for level in range(1, part.depth + 1)
         )
     for node, path in enumerate(tree.choices):
-        assert [tree.choices[each] for each in tree.way(node)] == [path[: end + 1] for end in range(len(path))]
-    assert tree.way(-1) == ()
+        assert [tree.choices[each] for each in tree.path_to(node)] == [path[: end + 1] for end in range(len(path))]
+    assert tree.path_to(-1) == ()
 
 
 def test_xformers_and_the_paths_alone_give_the_same_tree():

@@ -11,15 +11,16 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 
 from tests.engine.books import holding
-from tests.engine.lengths import RandomControl, equal_clock
+from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
-from tests.unit.scheduling.test_pipelines import either
+from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.ways.pipelines import Bench, K, add
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.scheduling.draft_length.control import StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
 from vllm_spec_plugin.support.ways import Way
 
 PREDICTION = {"method": "prediction"}
@@ -114,7 +115,7 @@ def predictions(bench: Bench) -> None:
 
 def outputs(bench: Bench) -> None:
     """Lengths and the order of proposers are random; some requests are preempted."""
-    pipeline = bench.pipeline(either, num_blocks=20, control=RandomControl())
+    pipeline = bench.pipeline(either, num_blocks=20, control=RandomControl(0))
     sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
@@ -132,7 +133,7 @@ def outputs(bench: Bench) -> None:
 
 def nothing_is_kept(bench: Bench) -> None:
     """Half of the requests are aborted. A request that comes under a name of before is a new one."""
-    pipeline, rng = bench.pipeline(either, control=RandomControl()), random.Random(1)
+    pipeline, rng = bench.pipeline(either, control=RandomControl(0)), random.Random(1)
     for _ in range(2):
         for i in range(24):
             pipeline.add(f"r{i}", i, 5, 20)
@@ -155,7 +156,7 @@ def end_of_output(bench: Bench) -> None:
 def min_tokens(bench: Bench) -> None:
     bench.monkeypatch.setattr("vllm_spec_plugin.scheduling.native.holds_min_tokens_too_long", lambda config: True)
     """On V1 the token after accepted drafts could not be a stop token then. Lengths are random."""
-    pipeline = bench.pipeline(either, control=RandomControl())
+    pipeline = bench.pipeline(either, control=RandomControl(0))
     for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
         pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
         first = len(pipeline.verified)
@@ -292,6 +293,19 @@ def salts_counted(bench: Bench) -> None:
     assert total(pipeline, "requests_without_salt") == 3
 
 
+def tenants_apart(bench: Bench) -> None:
+    """A tenant's next request drafts from the tenant's own finished response, and from no other tenant's."""
+    pipeline = bench.pipeline(unpredictable)
+    accepted: list[int] = []
+    for salt in ("one", "two", "one"):
+        before = total(pipeline, "accepted_per_position")
+        add(pipeline, f"r{len(accepted)}", 6, 24, {"extra_args": {"spec_method": "suffix"}}, cache_salt=salt)
+        pipeline.finish()
+        accepted.append(sum(total(pipeline, "accepted_per_position")) - sum(before))
+    assert accepted[:2] == [0, 0]
+    assert accepted[2] > 10
+
+
 class Pausing(FixedControl):
     """Drafts in the first steps, and then no more."""
 
@@ -313,7 +327,7 @@ def switched_off(bench: Bench) -> None:
     assert total(pipeline, "switched_off") == 1
 
 
-def measured(bench: Bench, name: str) -> None:
+def forecasts_counted(bench: Bench) -> None:
     """The policy `optimal` makes forecasts; for it steps are equally long."""
     pipeline = bench.pipeline(either, policy="optimal")
     bench.equal_steps(equal_clock())
@@ -322,11 +336,13 @@ def measured(bench: Bench, name: str) -> None:
         for _ in range(6):
             pipeline.step()
     pipeline.finish()
-    assert total(pipeline, name)
+    assert [name for name in FORECASTS if not total(pipeline, name)] == []
 
 
+FORECASTS = ("predicted_seconds", "measured_seconds", "expected_saved_seconds", "realised_saved_seconds", "acceptance")
+REQUESTS = {reason: partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS}
 CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
-    **{("request", reason): partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS},
+    **{("request", reason): check for reason, check in REQUESTS.items()},
     ("option", "spec"): spec_off,
     ("option", "spec_tokens"): spec_tokens,
     ("option", "spec_method"): spec_method,
@@ -337,6 +353,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("scheduling", "min_tokens"): min_tokens,
     ("scheduling", "not running"): only_running,
     ("scheduling", "left out"): left_out,
+    ("scheduling", "tenants"): tenants_apart,
     ("drafts", "certain"): certain,
     ("counter", "drafts"): drafts_counted,
     ("counter", "draft_tokens"): drafts_counted,
@@ -346,17 +363,8 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("counter", "accepted_per_position"): positions_counted,
     ("counter", "ended"): ended_counted,
     ("counter", "chosen_lengths"): lengths_counted,
-    ("counter", "without_drafts"): partial(without_drafts, reason="resumable"),
+    ("counter", "without_drafts"): REQUESTS["resumable"],
     ("counter", "requests_without_salt"): salts_counted,
     ("counter", "switched_off"): switched_off,
-    **{
-        ("counter", name): partial(measured, name=name)
-        for name in (
-            "predicted_seconds",
-            "measured_seconds",
-            "expected_saved_seconds",
-            "realised_saved_seconds",
-            "acceptance",
-        )
-    },
+    **{("counter", name): forecasts_counted for name in FORECASTS},
 }

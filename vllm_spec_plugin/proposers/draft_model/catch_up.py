@@ -62,12 +62,16 @@ def plan_catch_up(
         Chunks, those with drafts first, in the order of falling draft length.
     """
     room = limits.catch_up_tokens
-    soon: set[int] = set()
+    completing_now: set[int] = set()
     chunks = []
     for request, num_draft_tokens, seen, tables in _in_turn(requests, coverage, block_tables, limits):
         length = len(request.token_ids)
         stop = min(length, request.num_slots, limits.max_len)
-        start = coverage.watermark(request.request_id, request.token_ids, tables, soon) if soon else seen
+        start = (
+            coverage.watermark(request.request_id, request.token_ids, tables, completing_now)
+            if completing_now
+            else seen
+        )
         if num_draft_tokens:
             # The last token's output is needed, computed or not.
             start = min(start, stop - 1)
@@ -75,7 +79,7 @@ def plan_catch_up(
         if stop <= start:
             continue
         room -= stop - start
-        soon.update(coverage.blocks_filled(start, stop, tables))
+        completing_now.update(coverage.blocks_filled(start, stop, tables))
         chunks.append(TextChunk(request, start, stop, num_draft_tokens if stop == length else 0, tables))
     chunks.sort(key=_num_draft_tokens, reverse=True)
     return chunks

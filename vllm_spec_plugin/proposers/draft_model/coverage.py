@@ -16,11 +16,12 @@ class _Known:
 
     Attributes:
         watermark: number of computed tokens from the beginning of the text.
-        fed: draft tokens computed after the whole text, in order; still valid if the text continues with them.
+        draft_tokens_in_kv: draft tokens computed after the whole text, in order; valid if the text continues with
+            them.
     """
 
     watermark: int
-    fed: list[int] = field(default_factory=list)
+    draft_tokens_in_kv: list[int] = field(default_factory=list)
 
 
 class DraftCoverage:
@@ -63,7 +64,7 @@ class DraftCoverage:
         request_id: str,
         token_ids: npt.NDArray[np.int32],
         tables: BlockTables,
-        soon: Collection[int] = (),
+        completing_now: Collection[int] = (),
     ) -> int:
         """Returns the number of computed tokens from the beginning of the text.
 
@@ -71,17 +72,23 @@ class DraftCoverage:
             request_id: id of the request.
             token_ids: [num_tokens], the request's text.
             tables: its block tables, each with blocks for the whole text.
-            soon: blocks that other requests complete in this step.
+            completing_now: blocks that other requests complete in this step.
         """
         known, covered, num_tokens = self._known.get(request_id), 0, len(token_ids)
         if known is not None and known.watermark <= num_tokens:
-            covered, fed = known.watermark, known.fed
-            following = token_ids[covered : covered + len(fed)].tolist() if fed else fed
-            covered += len(fed) if fed == following else _num_same(fed, following)
+            covered, draft_tokens_in_kv = known.watermark, known.draft_tokens_in_kv
+            following = (
+                token_ids[covered : covered + len(draft_tokens_in_kv)].tolist()
+                if draft_tokens_in_kv
+                else draft_tokens_in_kv
+            )
+            covered += (
+                len(draft_tokens_in_kv) if draft_tokens_in_kv == following else _num_same(draft_tokens_in_kv, following)
+            )
         # In most steps no block ends between the two.
         for size in self.block_sizes:
             if covered // size < num_tokens // size:
-                return self._past_whole_blocks(covered, num_tokens, tables, soon)
+                return self._past_whole_blocks(covered, num_tokens, tables, completing_now)
         return covered
 
     def blocks_filled(self, start: int, stop: int, tables: BlockTables) -> list[int]:
@@ -94,7 +101,9 @@ class DraftCoverage:
                 filled += block_ids[first:last].tolist()
         return filled
 
-    def computed(self, request_id: str, start: int, stop: int, tables: BlockTables, fed: Sequence[int] = ()) -> None:
+    def computed(
+        self, request_id: str, start: int, stop: int, tables: BlockTables, draft_tokens_in_kv: Sequence[int] = ()
+    ) -> None:
         """Records computed tokens.
 
         Args:
@@ -102,14 +111,14 @@ class DraftCoverage:
             start: position of the first token, at most the watermark.
             stop: position after the last token.
             tables: the request's block tables.
-            fed: draft tokens computed after position `stop`, if that is the end of the text.
+            draft_tokens_in_kv: draft tokens computed after position `stop`, if that is the end of the text.
         """
         known = self._known.get(request_id)
         # Blocks may also have been filled by drafts that have been accepted since.
         first = start if known is None else min(start, known.watermark)
         if filled := self.blocks_filled(first, stop, tables):
             self._whole[filled] = True
-        self._known[request_id] = _Known(stop, list(fed))
+        self._known[request_id] = _Known(stop, list(draft_tokens_in_kv))
 
     def forget(self, request_id: str) -> None:
         """Drops the request's watermark; its whole blocks stay whole."""
@@ -121,21 +130,28 @@ class DraftCoverage:
         self._known.clear()
 
     def _cut(self, known: _Known, length: int) -> None:
-        known.fed = known.fed[: max(length - known.watermark, 0)]
+        known.draft_tokens_in_kv = known.draft_tokens_in_kv[: max(length - known.watermark, 0)]
         known.watermark = min(known.watermark, length)
 
-    def _past_whole_blocks(self, covered: int, num_tokens: int, tables: BlockTables, soon: Collection[int]) -> int:
+    def _past_whole_blocks(
+        self, covered: int, num_tokens: int, tables: BlockTables, completing_now: Collection[int]
+    ) -> int:
         return min(
-            self._past_whole(covered, num_tokens, size, block_ids, soon)
+            self._past_whole(covered, num_tokens, size, block_ids, completing_now)
             for size, block_ids in zip(self.block_sizes, tables, strict=True)
         )
 
     def _past_whole(
-        self, covered: int, num_tokens: int, size: int, block_ids: npt.NDArray[np.int32], soon: Collection[int]
+        self,
+        covered: int,
+        num_tokens: int,
+        size: int,
+        block_ids: npt.NDArray[np.int32],
+        completing_now: Collection[int],
     ) -> int:
         count, last = covered // size, num_tokens // size
         for block_id in block_ids[count:last].tolist() if count < last else ():
-            if not (self._whole[block_id] or block_id in soon):
+            if not (self._whole[block_id] or block_id in completing_now):
                 break
             count += 1
         return max(covered, count * size)

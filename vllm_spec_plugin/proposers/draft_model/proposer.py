@@ -39,10 +39,10 @@ class DraftModelProposer:
         drafts = self._draft(chunks)
         drafts += [(NO_DRAFT, [])] * (len(chunks) - len(drafts))
         answer = {}
-        for chunk, (draft, fed) in zip(chunks, drafts, strict=True):
+        for chunk, (draft, draft_tokens_in_kv) in zip(chunks, drafts, strict=True):
             request_id = chunk.request.request_id
             answer[request_id] = draft
-            coverage.computed(request_id, chunk.start, chunk.stop, chunk.tables, fed)
+            coverage.computed(request_id, chunk.start, chunk.stop, chunk.tables, draft_tokens_in_kv)
         return [answer.get(request.request_id, NO_DRAFT) for request in requests]
 
     def forget(self, request_id: str) -> None:

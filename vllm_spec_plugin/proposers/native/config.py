@@ -10,7 +10,7 @@ from vllm_spec_plugin.schema.errors import show
 from vllm_spec_plugin.schema.section import conflicts
 
 METHOD = "vllm"
-# Keys of vLLM's speculative config that cannot stand beside a draft length of the plugin's, and what does.
+# Keys of vLLM's speculative config that cannot stand beside the plugin's draft length, and the reason.
 _OURS = {
     "num_speculative_tokens": "draft_length.tokens sets it",
     "num_speculative_tokens_per_batch_size": "draft_length chooses the length in each step",

@@ -1,6 +1,6 @@
 """Creates the configured policy of draft lengths."""
 
-from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig
+from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig, RandomDraftLength
 from vllm_spec_plugin.scheduling.draft_length.control import (
     Drafting,
     DraftLengthControl,
@@ -9,6 +9,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     StepBatch,
 )
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
+from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
 
 # More than `NUM_ANCHORS` of a regression.
 _COMPILING_STEPS = 12
@@ -26,6 +27,8 @@ def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: b
     if isinstance(draft_length, HeuristicDraftLength):
         tokens = draft_length.tokens
         return HeuristicControl([None if proposer.drafts_trees else tokens for proposer in config.proposers])
+    if isinstance(draft_length, RandomDraftLength):
+        return RandomControl(draft_length.seed)
     if not isinstance(draft_length, OptimalDraftLength):
         return FixedControl()
     # At start-up, so that no request waits for the compiler.

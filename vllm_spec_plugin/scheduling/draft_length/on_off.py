@@ -130,7 +130,7 @@ class _BatchSizeClass:
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
         self._expected = self._accepted = self._chance = _TRUST
         # Seconds of catch-up not yet charged, and additional seconds of the latest step that only made drafts.
-        self._debt = self._making = 0.0
+        self._catch_up_due = self._unverified_seconds = 0.0
         # Losses of the first steps with drafts since the latest retrial, and all of their catch-up, in steps without.
         self._lost: list[float] = []
         self._caught_up = 0.0
@@ -165,15 +165,15 @@ class _BatchSizeClass:
         """Adds a step to its window."""
         if step.verifies:
             if not step.drafts:
-                step = step._replace(seconds=step.seconds + self._making)
-                self._making = 0.0
+                step = step._replace(seconds=step.seconds + self._unverified_seconds)
+                self._unverified_seconds = 0.0
             self._expected = _TRUST_FADE * self._expected + step.expected
             self._accepted = _TRUST_FADE * self._accepted + step.accepted
             self._chance = _TRUST_FADE**2 * self._chance + (step.accepted - step.expected) ** 2
             self._on.append(step)
             self._since += 1
         elif step.drafts:
-            self._making = excess
+            self._unverified_seconds = excess
         elif self._num_cold:
             self._num_cold -= 1
         elif not step.planned:
@@ -183,9 +183,9 @@ class _BatchSizeClass:
 
     def _spread(self, step: ComparedStep) -> ComparedStep:
         """Spreads the cost of catch-up over `CATCH_UP_STEPS` steps."""
-        self._debt += step.catch_up_seconds
-        charge = self._debt / CATCH_UP_STEPS
-        self._debt -= charge
+        self._catch_up_due += step.catch_up_seconds
+        charge = self._catch_up_due / CATCH_UP_STEPS
+        self._catch_up_due -= charge
         return step._replace(seconds=step.seconds - step.catch_up_seconds + charge)
 
     def _judge(self, cost: StepCost) -> None:

@@ -27,7 +27,7 @@ from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
 # Maximum steps for which a plan without drafts is reused in a batch of the same size.
-_MAX_REST = 16
+_MAX_BACKOFF = 16
 # While a plan without drafts is reused, one of this many steps is measured.
 _MEASURED_EACH = 4
 # Maximum share of a step's time that verification may add in a step with prompts.
@@ -101,7 +101,7 @@ class OptimalControl:
         # Number of steps since the latest update by outcomes.
         self._num_unlearned = 0
         # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
-        self._rest, self._rest_left, self._num_resting = 0, 0, 0
+        self._backoff, self._backoff_left, self._num_backing_off = 0, 0, 0
         self._kept: _Kept | None = None
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         self._max_positions = int(self._num_positions.max(initial=0))
@@ -121,17 +121,17 @@ class OptimalControl:
         meanwhile. Most steps are skipped while drafting stays off for long.
         """
         comparison = self._comparison
-        is_resting = self._rest_left > 0 and num_requests == self._num_resting
+        is_resting = self._backoff_left > 0 and num_requests == self._num_backing_off
         if loses := comparison.is_off(num_requests):
             is_resting = False
         elif not is_resting:
             return StepMode.DRAFTS
-        self._rest_left -= is_resting
+        self._backoff_left -= is_resting
         self.forecast = self._kept = None
         self._learn()
         if not may_skip:
             return StepMode.OFF
-        skips = comparison.skips(num_requests) if loses else self._rest_left % _MEASURED_EACH > 0
+        skips = comparison.skips(num_requests) if loses else self._backoff_left % _MEASURED_EACH > 0
         self._num_unlearned += skips
         return StepMode.SKIPPED if skips else StepMode.OFF
 
@@ -168,8 +168,8 @@ class OptimalControl:
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
         turns = turns_of(lengths, ranked)
-        self._rest = 0 if value.positions else min(max(2 * self._rest, 1), _MAX_REST)
-        self._rest_left, self._num_resting = self._rest, batch.num_requests
+        self._backoff = 0 if value.positions else min(max(2 * self._backoff, 1), _MAX_BACKOFF)
+        self._backoff_left, self._num_backing_off = self._backoff, batch.num_requests
         if value.positions and self._comparison.is_sure(batch.num_requests):
             planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
             num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
@@ -272,7 +272,7 @@ class OptimalControl:
         self._comparison.measured(compared, self.step_cost)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
-        """Starts the cost models anew from steps timed at start-up, as (tokens, seconds)."""
+        """Restarts the cost models from steps timed at start-up, as (tokens, seconds)."""
         self.step_cost = StepCost(self._max_step_tokens, steps)
         seconds = float(self.step_cost.seconds([1.0], 1, 0)[0])
         for proposer in self.proposers:

@@ -241,7 +241,7 @@ def _notes(results: SweepResults) -> Iterator[str]:
         "fewer than seven rounds show large gains only. Acceptance length: 1 + accepted draft tokens / drafts. TTFT: "
         "time to first token. TPOT: time per output token after the first. Latency: from sending a request to its last "
         "token. Percentiles are over the requests of a round (p99 of fewer than 100 is near their maximum), medians of "
-        "the rounds. Greedy outputs are compared as far as both arms got. Tied: they part at two tokens of equal "
+        "the rounds. Greedy outputs are compared up to the shorter one. Tied: they part at two tokens of equal "
         "probability."
     )
     if FIRST_PASS in results.levels:

@@ -66,7 +66,7 @@ def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tu
     """Prompts of requests at temperature 0 of which both arms wrote something, with what they wrote."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
-            # The list of requests begins anew at its end.
+            # The list of requests starts again at its end.
             request = phase.requests[number % len(phase.requests)]
             if request.temperature == 0 and all(output.token_ids for output in pair):
                 yield request.prompt, *pair

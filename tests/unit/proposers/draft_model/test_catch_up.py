@@ -28,8 +28,8 @@ class Step:
         self.tables = {v.row: np.arange(25, dtype=np.int32) + 25 * v.row for v in views} | (tables or {})
         self.coverage = DraftCoverage(25 * 8, [BLOCK_SIZE])
 
-    def computed(self, row, stop, fed=()):
-        self.coverage.computed("abcdefgh"[row], 0, stop, [self.tables[row]], fed)
+    def computed(self, row, stop, draft_tokens_in_kv=()):
+        self.coverage.computed("abcdefgh"[row], 0, stop, [self.tables[row]], draft_tokens_in_kv)
         return self
 
     def block_tables(self, row):

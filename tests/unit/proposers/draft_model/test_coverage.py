@@ -255,8 +255,8 @@ class NothingCut(DraftCoverage):
 class AllAccepted(DraftCoverage):
     """Believes that texts go on as drafted."""
 
-    def computed(self, request_id, start, stop, tables, fed=()):
-        super().computed(request_id, start, stop, tables, [mock.ANY] * len(fed))
+    def computed(self, request_id, start, stop, tables, draft_tokens_in_kv=()):
+        super().computed(request_id, start, stop, tables, [mock.ANY] * len(draft_tokens_in_kv))
 
 
 class RestFilled(DraftCoverage):
@@ -270,8 +270,8 @@ class RestFilled(DraftCoverage):
 class FirstGroup(DraftCoverage):
     """Believes that all groups have what the first one has."""
 
-    def _past_whole_blocks(self, covered, num_tokens, tables, soon):
-        return self._past_whole(covered, num_tokens, self.block_sizes[0], tables[0], soon)
+    def _past_whole_blocks(self, covered, num_tokens, tables, completing_now):
+        return self._past_whole(covered, num_tokens, self.block_sizes[0], tables[0], completing_now)
 
 
 @pytest.mark.parametrize("broken", [NothingVoid, NothingCut, AllAccepted, RestFilled])

@@ -180,7 +180,7 @@ def test_each_word_stands_for_one_or_more_arms_in_order(tmp_path: Path) -> None:
         ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
         ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),
         ("off:none.yaml", "--arm off:none.yaml: there is no file 'none.yaml'; allowed: off:FILE, a plugin.yaml"),
-        ("stock:{", "--arm stock:{: is no JSON: "),
+        ("stock:{", "--arm stock:{: is not JSON: "),
         ("stock:{}", '--arm stock:{}: has no method; allowed: as in stock:{"method": "ngram", '),
         ("stock:ngram:0", "--arm stock:ngram:0: got '0'; allowed: whole numbers from 1 to 32"),
     ],

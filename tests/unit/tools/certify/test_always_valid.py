@@ -9,6 +9,7 @@ import pytest
 
 from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.always_valid import TwoSamples
+from vllm_spec_tools.certify.target_probabilities import LISTED, Row
 
 ALPHA = 0.05
 LOOKS = 8
@@ -17,13 +18,19 @@ PREFIX = (1, 2)
 SKEWED = np.array([0.9, 0.05, 0.02] + [0.001] * 30)
 
 
+def row(p: np.ndarray, drops: bool = False) -> Row:
+    """As the target's law has it."""
+    listed = p > 0 if drops else p >= LISTED
+    return Row(np.flatnonzero(listed), p[listed], float(p[~listed].sum()))
+
+
 def most_evidence(rng: np.random.Generator, p: np.ndarray, truth: np.ndarray, size: int) -> float:
     """Finds the most evidence of all looks at a growing sample; the look is chosen in hindsight."""
     counts: Counter[int] = Counter()
     most = 0.0
     for _ in range(LOOKS):
         counts.update(rng.choice(len(p), size, p=truth / truth.sum()).tolist())
-        most = max(most, always_valid.mean(always_valid.against_probabilities({PREFIX: counts}, [p])))
+        most = max(most, always_valid.mean(always_valid.against_probabilities({PREFIX: counts}, {PREFIX: row(p)})))
     return most
 
 
@@ -32,7 +39,7 @@ def most_evidence_of_two(rng: np.random.Generator, first: np.ndarray, second: np
     for _ in range(LOOKS):
         for source, law in enumerate((first, second)):
             for token in rng.choice(len(law), size, p=law / law.sum()).tolist():
-                test.add(source, PREFIX, token)
+                test.add(source, ((), PREFIX), token)
         most = max(most, test.log_e)
     return most
 
@@ -68,25 +75,47 @@ def test_a_known_deviation_is_found(most: Most, wrong: list[float]) -> None:
 
 def test_an_impossible_token_is_certain_evidence() -> None:
     log_e = always_valid.mean(
-        always_valid.against_probabilities({PREFIX: Counter({0: 5, 2: 1})}, [np.array([0.5, 0.5, 0.0])])
+        always_valid.against_probabilities({PREFIX: Counter({0: 5, 2: 1})}, {PREFIX: row(np.array([0.5, 0.5, 0.0]))})
     )
     assert log_e == math.inf
     assert always_valid.p_value(log_e) == 0
 
 
 def test_one_observation_is_no_evidence_whatever_it_is() -> None:
-    log_e = always_valid.against_probabilities({PREFIX: Counter({3: 1})}, [SKEWED / SKEWED.sum()])
+    log_e = always_valid.against_probabilities({PREFIX: Counter({3: 1})}, {PREFIX: row(SKEWED / SKEWED.sum())})
     assert log_e == pytest.approx(0, abs=1e-9)
 
 
-def test_expectation_over_all_outcomes_is_1() -> None:
-    """Three tokens after one prefix, two possible: the sum over the eight outcomes."""
-    p = np.array([0.2, 0.8])
+@pytest.mark.parametrize(
+    ("p", "drops"),
+    [
+        ([0.2, 0.8], False),
+        # Tokens of each magnitude, twice.
+        ([0.5, 0.4, 0.05, 0.04, 0.004, 0.005, 0.0004, 0.0005, 0.00004, 0.00006], False),
+        ([0.5, 0.4, 0.05, 0.04, 0.004, 0.005, 0.0004, 0.0005, 0.00004, 0.00006], True),
+    ],
+    ids=["two tokens", "rare tokens", "rare tokens, others dropped"],
+)
+def test_expectation_over_all_outcomes_is_1(p: list[float], drops: bool) -> None:
+    """Three tokens after one prefix."""
+    probs = np.array(p)
     total = sum(
-        math.prod(p[list(outcome)]) * np.exp(always_valid.against_probabilities({PREFIX: Counter(outcome)}, [p]))
-        for outcome in np.ndindex(2, 2, 2)
+        math.prod(probs[list(outcome)])
+        * np.exp(always_valid.against_probabilities({PREFIX: Counter(outcome)}, {PREFIX: row(probs, drops)}))
+        for outcome in np.ndindex(*[len(p)] * 3)
     )
     assert total == pytest.approx(1)
+
+
+def test_two_samples_have_an_expectation_of_1_at_most() -> None:
+    """Three pairs after one prefix, two tokens possible: the sum over the 64 outcomes."""
+    p, total = np.array([0.3, 0.7]), 0.0
+    for outcome in np.ndindex(2, 2, 2, 2, 2, 2):
+        test = TwoSamples()
+        for i, token in enumerate(outcome):
+            test.add(i % 2, ((), PREFIX), token)
+        total += math.prod(p[list(outcome)]) * math.exp(test.log_e)
+    assert 0.9 < total <= 1 + 1e-9
 
 
 def test_an_e_value_of_20_is_a_p_value_of_5_percent_and_none_says_nothing() -> None:

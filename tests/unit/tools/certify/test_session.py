@@ -1,24 +1,99 @@
-"""The configuration with a fixed draft length."""
+"""Whole certifications, of engines without a model."""
 
+import dataclasses
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.config import load_config, parse_config
-from vllm_spec_tools.certify.session import fixed_length, max_accepted_of
+from tests.unit.tools.certify.fake_engine import FakeEngine
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.certify import session
+from vllm_spec_tools.certify.baseline import QUICK
+from vllm_spec_tools.certify.results import Certificate
+from vllm_spec_tools.certify.session import Certification, certify, threshold_of
+from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, PLAIN, TIGHT
 
 CONFIGS = Path(__file__).parents[4] / "configs"
+SIZES = dataclasses.replace(QUICK, greedy=8, greedy_tokens=24, sampling_prompts=2, samples=300)
+MOST = 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "max_accepted"),
-    [("ngram", 4, 4), ("draft_model", 4, 4), ("cascade", 4, 4), ("medusa_tree", 0, 0)],
-)
-def test_fixed_length_keeps_the_proposers_and_their_trees(name: str, tokens: int, max_accepted: int) -> None:
-    config = load_config(CONFIGS / f"{name}.yaml")
-    again = parse_config(fixed_length(config), name)
-    assert again.draft_length.policy == "fixed"
-    assert again.draft_length.tokens == (config.draft_length.tokens if config.drafts_trees else tokens)
-    assert again.proposer == config.proposer
-    # Of an automatic tree only the number of its tokens is known.
-    assert max_accepted_of(again) == (max_accepted or config.draft_length.tokens)
+@pytest.fixture
+def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(unverified: float = 0.0, baseline: Path | None = None, **rates: float) -> Certificate:
+        monkeypatch.setattr(FakeEngine, "unverified", unverified)
+        monkeypatch.setattr(FakeEngine, "rate", {label.replace("_", " "): rate for label, rate in rates.items()})
+        monkeypatch.setattr(session, "EngineProcess", FakeEngine)
+        monkeypatch.setattr(session, "_lanes", lambda options: [[0]])
+        plan = Certification("model", CONFIGS / "ngram.yaml", 1024, {}, None, SIZES, MOST, baseline=baseline)
+        return certify(plan, tmp_path, {}, lambda what: None)
+
+    return run
+
+
+@pytest.mark.statistical
+def test_an_exact_engine_is_certified_with_bounded_false_alarms_and_power(certified: Any) -> None:
+    """600 outputs per setting, seed 0. False-alarm rate: 1e-3."""
+    found = certified()
+    assert found.exit_status == 0
+    assert {check.engine for check in found.checks} == {PLAIN, FORCED, TIGHT, AS_GIVEN}
+    p_values = [p for check in found.checks for p in (check.p_value, check.p_two_samples) if p is not None]
+    # Each may be below the threshold by chance.
+    assert len(p_values) == 7 * 5
+    assert found.threshold * len(p_values) == pytest.approx(MOST)
+    sampled = [check for check in found.checks if check.p_value is not None and check.engine == FORCED]
+    assert {check.outputs for check in sampled} == {600}
+    assert all(check.smallest_fault is not None and check.smallest_fault <= 0.5 for check in sampled)
+
+
+@pytest.mark.statistical
+def test_a_fault_in_the_samples_is_found(certified: Any) -> None:
+    """600 outputs per setting, seed 0: a fifth of the draft tokens is output without verification."""
+    found = certified(unverified=0.2)
+    assert found.exit_status == 1
+    assert len([check for check in found.failed if check.engine == FORCED]) >= 6
+    assert not [check for check in found.failed if check.engine == PLAIN]
+
+
+def test_an_engine_that_hardly_drafts_as_configured_is_not_tested_as_configured(certified: Any) -> None:
+    found = certified(as_configured=0.0)
+    assert found.exit_status == 3
+    given = [check for check in found.checks if check.engine == AS_GIVEN]
+    assert {check.outcome for check in given} == {"not tested"}
+    # Rounds that would find nothing are not drawn.
+    assert {check.outputs for check in given if check.p_value is not None} == {200}
+    assert {check.outcome for check in found.checks if check.engine == FORCED and check.is_required} == {"exact"}
+
+
+def test_engines_that_hardly_draft_are_not_certified_by_the_samples_without_speculation(certified: Any) -> None:
+    found = certified(as_configured=0.0, random_draft_lengths=0.0)
+    assert found.exit_status == 2
+    assert "samples, temperature 1" in found.untested
+
+
+def test_outputs_without_speculation_are_kept_for_other_configurations(
+    certified: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, few = tmp_path / "baseline", dataclasses.replace(SIZES, samples=50)
+    monkeypatch.setattr(sys.modules[__name__], "SIZES", few)
+    first = certified(baseline=path)
+    again = certified(baseline=path)
+    assert (first.baseline, again.baseline) == ("", str(path))
+    assert again.checks[:7] == first.checks[:7]
+    assert {check.engine for check in first.checks[:7]} == {PLAIN}
+    assert [check.name for check in again.checks] == [check.name for check in first.checks]
+    monkeypatch.setattr(sys.modules[__name__], "SIZES", dataclasses.replace(few, greedy=4))
+    with pytest.raises(UserError, match=r"--baseline .*: got a baseline of other sizes; allowed: one of the same"):
+        certified(baseline=path)
+    path.write_bytes(b"no baseline")
+    with pytest.raises(UserError, match=r"--baseline .*: got no baseline of this version; allowed: a file"):
+        certified(baseline=path)
+
+
+def test_thresholds_share_the_false_alarms_among_all_p_values() -> None:
+    """Each setting has one without speculation, and two of each engine with it."""
+    assert threshold_of(1e-3, 9, 2) == pytest.approx(1e-3 / 45)
+    assert threshold_of(1e-3, 9, 1) == pytest.approx(1e-3 / 27)
+    assert threshold_of(1e-3, 0, 2) == 1e-3

@@ -30,8 +30,11 @@ def law(**changes: float) -> TargetProbabilities:
     ],
 )
 def test_parameters_are_applied_to_the_logits(params: dict[str, Any], expected: list[float]) -> None:
-    [row] = law().probabilities(PROMPT, [()], params)
-    assert row == pytest.approx(expected, abs=1e-4)
+    row = law().rows(PROMPT, params)[()]
+    assert row.token_ids.tolist() == [i for i, p in enumerate(expected) if p]
+    assert row.probs.tolist() == pytest.approx([p for p in expected if p], abs=1e-4)
+    assert row.rest == 0
+    assert [row.prob(i) or 0 for i in range(5)] == pytest.approx([*expected, 0], abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +50,26 @@ def test_parameters_are_applied_to_the_logits(params: dict[str, Any], expected: 
 )
 def test_rows_in_which_rounding_decides_are_left_out(params: dict[str, Any], changes: dict[str, float]) -> None:
     """The third token is as likely as the second, or a bound is as near."""
-    assert law(**changes).probabilities(PROMPT, [()], params) == [None]
+    assert law(**changes).rows(PROMPT, params) == {}
+
+
+def test_unlikely_tokens_are_one_unless_parameters_drop_some() -> None:
+    unlikely = law(t3=float(np.log(1e-5)))
+    row = unlikely.rows(PROMPT, {})[()]
+    assert row.token_ids.tolist() == [0, 1, 2]
+    assert row.rest == pytest.approx(1e-5 / 0.95001)
+    assert row.prob(3) is None
+    kept = unlikely.rows(PROMPT, {"top_k": 4})[()]
+    assert kept.token_ids.tolist() == [0, 1, 2, 3]
+    assert kept.rest == 0
 
 
 def test_unknown_prefixes_have_no_probabilities() -> None:
-    assert law().probabilities(PROMPT, [(1,)], {}) == [None]
-    assert (PROMPT, ()) in law()
-    assert (PROMPT, (1,)) not in law()
+    assert law().rows(PROMPT, {}).keys() == {()}
+    assert law().rows((4,), {}) == {}
+
+
+def test_each_setting_has_its_own_probabilities() -> None:
+    same = law()
+    first, second = (same.rows(PROMPT, {"temperature": t})[()].probs[0] for t in (1.0, 0.5))
+    assert (first, second) == pytest.approx((0.5, 0.6849), abs=1e-4)

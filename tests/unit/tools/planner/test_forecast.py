@@ -55,15 +55,7 @@ def test_the_best_is_the_best_of_all(found: dict) -> None:
     assert draft.score == pytest.approx((draft.best[1].speedup * draft.best[8].speedup) ** 0.5)
 
 
-def test_limits_are_what_is_left_if_one_thing_were_free(found: dict) -> None:
-    draft = found[DRAFT_MODEL]
-    for level in LEVELS:
-        limits, is_now = draft.limits[level], draft.best[level].speedup
-        assert min(limits.perfect, limits.free_drafting, limits.free_verifying) > is_now
-        assert max(limits.perfect, limits.free_drafting, limits.free_verifying) < 5
-
-
-def test_where_verifying_is_dear_nothing_is_drafted() -> None:
+def test_where_verifying_is_expensive_nothing_is_drafted() -> None:
     for one in forecasts(measured(verify=expensive), WORKLOADS, LEVELS):
         assert one.tokens == 0
         assert one.score == 1
@@ -94,7 +86,7 @@ def chained(tokens_per_step: float = 1.7) -> Chained:
     return Chained(1.0, ACCURACY, {}, 2, tokens_per_step)
 
 
-def test_where_verifying_is_free_it_is_as_large_as_allowed_and_where_it_is_dear_small() -> None:
+def test_where_verifying_is_free_it_is_as_large_as_allowed_and_where_it_is_expensive_small() -> None:
     assert best_tree_size([chained()], {1: FLAT}, 5) == 5
     assert best_tree_size([chained()], {1: STEEP}, 5) == 1
     # 1.5, 1.8, 2 tokens, and less for each further one.

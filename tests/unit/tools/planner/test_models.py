@@ -19,7 +19,7 @@ def test_configs_of_vllms_drafters() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["eagle3"], "is no JSON"),
+        (["eagle3"], "is not JSON"),
         (["[1]"], "has no method"),
         (['{"method": "ngram", "num_speculative_tokens": 4}'], "draft_length.tokens sets it"),
         (['{"method": "ngram"}', '{"method": "ngram"}'], "each method once"),

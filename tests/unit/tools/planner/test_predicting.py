@@ -161,7 +161,6 @@ def test_steps_without_a_draft_give_one_token() -> None:
     assert found.reached == pytest.approx([0.2, 0.1])
     assert found.length == pytest.approx(1.75)
     assert found.tokens_per_step == pytest.approx(1.3)
-    assert found.perfect.tokens_per_step == pytest.approx(1.8)
 
 
 def test_without_drafts_there_is_no_length() -> None:

@@ -1,12 +1,13 @@
-"""The ways to draft that the fuzz serves, each by a server of its own."""
+"""The servers of the fuzz, one or more for each way to draft that runs on a CPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.engine.arms import REPOSITORY
 from tests.engine.v2 import runner_environment
 from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.support.ways import Way
 
 NUM_DRAFT_TOKENS = 4
 _PREDICTION: dict[str, Any] = {"method": "prediction"}
@@ -20,22 +21,26 @@ def _vllms(**config: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to draft.
+class Served:
+    """A server that drafts in some way.
 
     Attributes:
+        way: the way.
         proposers: the sections of the proposers; several are a cascade.
-        vllm_verifies: whether vLLM verifies, on either runner, else the plugin does.
-        runner: vLLM's model runner.
     """
 
+    way: Way
     proposers: tuple[dict[str, Any], ...]
-    vllm_verifies: bool = True
-    runner: str = "v1"
-    methods: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "methods", tuple(proposer["method"] for proposer in self.proposers))
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The proposers' methods."""
+        return tuple(proposer["method"] for proposer in self.proposers)
+
+    @property
+    def runner(self) -> str:
+        """vLLM's model runner."""
+        return "v2" if self.way.endswith("V2") else "v1"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -54,16 +59,16 @@ class Way:
         return runner_environment(self.runner, {"PYTHONPATH": str(REPOSITORY), **environment})
 
 
-WAYS = {
-    "own draft model": Way((_DRAFT_MODEL | {"draft_sampling": "probabilistic"},), vllm_verifies=False),
-    "own cascade": Way((_PREDICTION, _SUFFIX), vllm_verifies=False),
-    "own tree": Way((_MEDUSA | {"tree": [[0], [1], [0, 0], [0, 1]]},), vllm_verifies=False),
-    "vLLM's draft model": Way((_vllms(**_DRAFT_MODEL),)),
-    "vLLM's sampled draft model": Way((_vllms(**_DRAFT_MODEL, draft_sample_method="probabilistic"),)),
-    "mixed": Way((_PREDICTION, _SUFFIX, _vllms(**_DRAFT_MODEL))),
-    "text on V2": Way((_PREDICTION, _SUFFIX), runner="v2"),
-    "heads on V2": Way((_MEDUSA,), runner="v2"),
-    "text and heads on V2": Way((_PREDICTION, _SUFFIX, _MEDUSA), runner="v2"),
-    "vLLM's draft model on V2": Way((_vllms(**_DRAFT_MODEL),), runner="v2"),
-    "mixed on V2": Way((_PREDICTION, _SUFFIX, _vllms(**_DRAFT_MODEL)), runner="v2"),
+SERVERS = {
+    "own draft model": Served(Way.OWN, (_DRAFT_MODEL | {"draft_sampling": "probabilistic"},)),
+    "own cascade": Served(Way.OWN, (_PREDICTION, _SUFFIX)),
+    "own tree": Served(Way.OWN, (_MEDUSA | {"tree": [[0], [1], [0, 0], [0, 1]]},)),
+    "draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL),)),
+    "sampled draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL, draft_sample_method="probabilistic"),)),
+    "mixed": Served(Way.TOKEN_ONLY_VLLM_V1, (_PREDICTION, _SUFFIX, _vllms(**_DRAFT_MODEL))),
+    "token-only on V2": Served(Way.TOKEN_ONLY, (_PREDICTION, _SUFFIX)),
+    "heads on V2": Served(Way.HEADS, (_MEDUSA,)),
+    "token-only and heads on V2": Served(Way.TOKEN_ONLY_HEADS, (_PREDICTION, _SUFFIX, _MEDUSA)),
+    "draft model of vLLM on V2": Served(Way.VLLM_V2, (_vllms(**_DRAFT_MODEL),)),
+    "mixed on V2": Served(Way.TOKEN_ONLY_VLLM_V2, (_PREDICTION, _SUFFIX, _vllms(**_DRAFT_MODEL))),
 }

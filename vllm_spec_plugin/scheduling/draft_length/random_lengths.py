@@ -1,0 +1,45 @@
+"""A policy of random draft lengths: tests of exactness do not depend on how long steps take."""
+
+from collections.abc import Sequence
+from random import Random
+
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.turns import Turns
+
+# Share of steps without any draft, as a policy has that switches drafting off.
+_OFF = 1 / 16
+
+
+class RandomControl(FixedControl):
+    """Plans proposers in a random order, each with a draft length from 0 to its limit, all equally likely.
+
+    It does all that `optimal` may do: any length for any request in any step, steps without drafts, drafts cut beside
+    prompts. None of it depends on drafted or sampled tokens, so outputs keep their distribution.
+    """
+
+    is_constant = False
+
+    def __init__(self, seed: int) -> None:
+        """Starts the sequence of random numbers."""
+        self._rng = Random(seed)
+
+    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+        """Switches drafting off in a small share of steps."""
+        if self._rng.random() >= _OFF:
+            return StepMode.DRAFTS
+        return StepMode.SKIPPED if may_skip else StepMode.OFF
+
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
+        """Verifies a random part of the drafts."""
+        return self._rng.randint(0, limit)
+
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
+        """Draws each request's turns."""
+        return [self._turns(request.limits) for request in requests]
+
+    def _turns(self, limits: Sequence[int]) -> Turns:
+        lengths = [(i, self._rng.randint(0, limit)) for i, limit in enumerate(limits)]
+        turns = [turn for turn in lengths if turn[1] > 0]
+        self._rng.shuffle(turns)
+        return tuple(turns)

@@ -1,0 +1,66 @@
+"""The engines of a certification: the file as given, and the same proposers with random draft lengths."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from vllm_spec_plugin.config import PluginConfig, load_config
+
+# Labels of the engines.
+PLAIN, FORCED, AS_GIVEN, TIGHT = "no speculation", "random draft lengths", "as configured", "few KV blocks"
+
+
+class Subject(NamedTuple):
+    """Engines and drafts to certify.
+
+    Attributes:
+        engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at
+            which a step has accepted its whole draft.
+        uses_predictions: whether drafts are made from predicted outputs.
+        by_vllm: whether vLLM's own sampler verifies.
+    """
+
+    engines: dict[str, tuple[str, int]]
+    uses_predictions: bool
+    by_vllm: bool
+
+
+def stock_subject(text: str) -> Subject:
+    """Returns the engines of vLLM's own speculative config: its lengths are fixed."""
+    tokens = json.loads(text)["num_speculative_tokens"]
+    return Subject({AS_GIVEN: (text, tokens), TIGHT: (text, tokens)}, False, True)
+
+
+def plugin_subject(path: Path, folder: Path) -> Subject:
+    """Returns the engines of a plugin.yaml; a policy that may draft little is also replaced by random lengths.
+
+    Args:
+        path: the plugin.yaml.
+        folder: where a copy with random lengths is written.
+    """
+    config, given = load_config(path), str(path.absolute())
+    most = max_accepted_of(config)
+    engines = {AS_GIVEN: (given, most), TIGHT: (given, most)}
+    if config.draft_length.policy != "fixed":
+        copy = folder / "random.yaml"
+        copy.write_text(yaml.safe_dump(at_random_lengths(config), sort_keys=False))
+        engines = {FORCED: (str(copy), most), TIGHT: (str(copy), most), AS_GIVEN: (given, most)}
+    return Subject(engines, any(proposer.uses_predictions for proposer in config.proposers), config.is_native)
+
+
+def at_random_lengths(config: PluginConfig) -> dict[str, Any]:
+    """Returns the same proposers, each with a random draft length per request and step, up to the same maximum."""
+    data = config.model_dump(mode="json", include={"proposer", "verification"})
+    return data | {"draft_length": {"policy": "random", "tokens": config.draft_length.tokens}}
+
+
+def max_accepted_of(config: PluginConfig) -> int:
+    """The accepted length at which a step has accepted its whole draft.
+
+    Trees whose depth is not known beforehand count as chains of all their tokens.
+    """
+    max_tokens = config.draft_length.tokens
+    trees = [proposer.fixed_tree for proposer in config.proposers]
+    return max(max_tokens if tree is None else tree.depth for tree in trees)
