@@ -94,7 +94,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         self.drafter: Any = Scripted()
         self.requests = dict.fromkeys(NAMES, request)
         self.max_model_len = 40
-        metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None)
+        metadata = SimpleNamespace(generators={}, logprob_token_ids=None, thinking_budget_state_holder=None)
         self.input_batch: Any = SimpleNamespace(
             req_ids=NAMES,
             req_id_to_index={name: row for row, name in enumerate(NAMES)},
@@ -179,7 +179,7 @@ def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, tur
     assert runner.drafter.dropped == NAMES
 
 
-@pytest.mark.parametrize("because", ["drafts", "seed", "thinking"])
+@pytest.mark.parametrize("because", ["drafts", "seed", "thinking", "given logprob tokens"])
 def test_the_scorer_samples_what_only_it_can(runner, because):
     ours(runner)
     batch = runner.input_batch
@@ -187,6 +187,8 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
         batch.generators[1] = torch.Generator()
     if because == "thinking":
         batch.sampling_metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
+    if because == "given logprob tokens":
+        batch.sampling_metadata.logprob_token_ids = {1: [5]}
     drafts = {"b": [3, 4]} if because == "drafts" else {}
     sampled, _, sent = runner.run_step(drafts)
     assert runner.prepared_with == "speculation"
