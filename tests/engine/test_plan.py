@@ -59,6 +59,8 @@ def test_a_plan_is_made_and_verified(tmp_path: Path) -> None:
         assert config.draft_length.tokens == found["choice"]["tokens"]
         (level,) = found["verified"]
         assert level["speedup"]["median"] > 0.2
+        # The rounds of the option, not those of the measurements that predict.
+        assert len(level["tokens_per_second"]["none"]) == 3
         assert level["latencies"]["none"]["ttft"]["p50"] > 0
     assert done.stdout.strip().splitlines()[0] in (tmp_path / "plan.md").read_text()
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
