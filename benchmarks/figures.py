@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "draft_length", "native")),
+    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "draft_length", "native")),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"

@@ -41,10 +41,10 @@ def alarms(count: int, size: int, looks: int, alpha: float, fault: Fault = EXACT
 
 @pytest.mark.statistical
 def test_exact_decoding_raises_few_alarms_whatever_was_accepted() -> None:
-    """Seed 0. 100 runs of 3 looks of 40 outputs, alpha 20% in all: at most 33 alarms, false-alarm rate below 1e-3."""
-    found = alarms(100, 40, 3, 0.2)
-    print(f"{found} alarms of 100")
-    assert found <= 33
+    """Seed 0. 60 runs of 3 looks of 40 outputs, alpha 20% in all: at most 22 alarms, false-alarm rate below 1e-3."""
+    found = alarms(60, 40, 3, 0.2)
+    print(f"{found} alarms of 60")
+    assert found <= 22
 
 
 @pytest.mark.statistical
@@ -53,7 +53,7 @@ def test_wrong_state_after_a_rejection_is_found() -> None:
     assert alarms(10, 150, 3, 1e-6, Fault(after_rejection=True)) == 10
 
 
-@pytest.mark.parametrize("num_before", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("num_before", [0, 1, 3, 12])
 def test_the_evidence_is_a_martingale_whatever_has_been_seen(num_before: int) -> None:
     """Exactly: over all outputs that an exact engine may give next, the expected e-value is the present one at most.
 
@@ -64,7 +64,7 @@ def test_the_evidence_is_a_martingale_whatever_has_been_seen(num_before: int) ->
     assert sum(probs) == pytest.approx(1)
     law = MarkovLaw(TWO)
     rng, rows = np.random.default_rng(num_before), cast(Any, {PROMPT: law, (8,): law})
-    for _ in range(4):
+    for _ in range(3):
         past = [futures[i][1] for i in rng.choice(len(futures), num_before, p=np.array(probs) / sum(probs))]
 
         def evidence(*more: Any, past: Any = past) -> float:
@@ -82,16 +82,16 @@ def test_the_evidence_is_a_martingale_whatever_has_been_seen(num_before: int) ->
 
 @pytest.mark.statistical
 def test_the_smallest_fault_that_a_report_names_is_found_as_often_as_it_says() -> None:
-    """Seed 1. 6 looks of 100 outputs; 40 runs with the fault: at least 34 are found (false-alarm rate 1e-2 at 95%)."""
+    """Seed 1. 6 looks of 100 outputs; 20 runs with the fault: at least 16 are found (false-alarm rate 3e-3 at 95%)."""
     rng = np.random.default_rng(1)
     fault = sampled(rng, 100, 6, plain=0).smallest_fault(1e-4)
     assert fault is not None
     found = sum(
-        always_valid.p_value(sampled(rng, 100, 6, Fault(unverified=fault), plain=0).log_e) < 1e-4 for _ in range(40)
+        always_valid.p_value(sampled(rng, 100, 6, Fault(unverified=fault), plain=0).log_e) < 1e-4 for _ in range(20)
     )
-    print(f"{fault:.1%} of the draft tokens: found in {found} of 40")
+    print(f"{fault:.1%} of the draft tokens: found in {found} of 20")
     assert fault <= 0.3
-    assert found >= 34
+    assert found >= 16
 
 
 def test_power_counts_with_the_evidence_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
