@@ -20,7 +20,7 @@ def test_cells_name_versions_where_these_differ():
     assert "\n| OPT | exact (1, 9) |  | 0.32: exact (2, 9)<br>0.33: refused (1) |  |  |\n" in page
     assert "\n1. `--model`: it has windows\n" in page
     assert (
-        "Of 2 cells below, 1 are exact and 0 refused, on vLLM 0.32 and 0.33; 1 have another result, or differ." in page
+        "Of the 2 cells of this table, 1 are exact and 0 refused, on\nvLLM 0.32 and 0.33; 1 have another result" in page
     )
     assert "tested on  and the bundled target (Llama)." in page
 
