@@ -184,7 +184,8 @@ def _start(environment: Any, **more: Any) -> None:
     except UserError as error:
         logger.error("%s", error)
         environment.process_exit_code = 2
-        environment.runner.quit()
+        # Locust calls this in a greenlet that `quit` kills first: called here, `quit` would end before the rest.
+        gevent.spawn(environment.runner.quit).join()
 
 
 def _stop(environment: Any, **more: Any) -> None:

@@ -1,5 +1,6 @@
 """Sends requests with the OpenAI client, and compares answers."""
 
+import asyncio
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,18 +54,21 @@ async def send(client: openai.AsyncOpenAI, model: str, case: Case, body: dict[st
         "responses": client.responses.create,
     }[case.endpoint]
     try:
-        answer = await create(**arguments)
         if not body["stream"]:
-            return _answer(case.endpoint, answer.model_dump())
+            seconds = case.leaves_after and case.leaves_after / 20
+            return _answer(case.endpoint, (await asyncio.wait_for(create(**arguments), seconds)).model_dump())
+        answer = await create(**arguments)
         chunks = []
         async for chunk in answer:
             chunks.append(chunk.model_dump())
-            if len(chunks) == case.tokens_read:
+            if len(chunks) == case.leaves_after:
                 await answer.close()
                 return Answer(0)
         if case.endpoint == "responses":
             return _answer(case.endpoint, chunks[-1]["response"])
         return _joined(chunks)
+    except TimeoutError:
+        return Answer(0)
     except openai.APIError as error:
         # vLLM checks some parameters when the stream has begun: the error is its first chunk.
         if isinstance(error.body, dict) and error.body.get("code") == 400:

@@ -54,13 +54,13 @@ class Case:
         endpoint: one of `ENDPOINTS`.
         body: the request without `model`.
         drafting: what of the body is about drafts, and absent without them.
-        tokens_read: chunks after which the client of a stream leaves; None stays.
+        leaves_after: chunks of a stream, or twentieths of a second, after which the client leaves; None stays.
     """
 
     endpoint: str
     body: dict[str, Any]
     drafting: dict[str, Any]
-    tokens_read: int | None = None
+    leaves_after: int | None = None
 
     @property
     def with_drafts(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Cases:
             # Else nothing may be left to sample, and vLLM ends the request with status 500: docs/parameters.md.
             body = {name: value for name, value in body.items() if name not in _EXCLUDE}
         body["stream"] = rng.random() < 0.3
-        leaves = body["stream"] and rng.random() < 0.2
+        leaves = rng.random() < (0.2 if body["stream"] else 0.03)
         if body["stream"] and endpoint != "responses":
             body["stream_options"] = {"include_usage": rng.random() < 0.8}
         return Case(

@@ -70,7 +70,7 @@ async def fuzz(server: Server, model: str, cases: Sequence[Case], reference: Ref
             if not (problem := await problem_of(case, outcome.counts)):
                 return
             # Of others it is not known whether two tokens tie.
-            is_plain = case.is_greedy and case.endpoint != "responses"
+            is_plain = case.is_greedy and case.endpoint != "responses" and "use_beam_search" not in case.body
             is_gone = not is_plain and not await problem_of(case, Counter())
             (outcome.unrepeated if is_gone else outcome.faults).append(f"{_shown(case)}: {problem}")
             print(f"{'gone when sent again' if is_gone else 'fault'}: {_shown(case)}: {problem}", flush=True)

@@ -94,7 +94,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         self.drafter: Any = Scripted()
         self.requests = dict.fromkeys(NAMES, request)
         self.max_model_len = 40
-        metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None)
+        metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None, logprob_token_ids=None)
         self.input_batch: Any = SimpleNamespace(
             req_ids=NAMES,
             req_id_to_index={name: row for row, name in enumerate(NAMES)},

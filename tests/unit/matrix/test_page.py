@@ -19,9 +19,7 @@ def test_cells_name_versions_where_these_differ():
     page = render({"0.32.0": run(exact(1), exact(2)), "0.33.0": run(exact(1), REFUSED)})
     assert "\n| OPT | exact (1, 9) |  | 0.32: exact (2, 9)<br>0.33: refused (1) |  |  |\n" in page
     assert "\n1. `--model`: it has windows\n" in page
-    assert (
-        "Of the 2 cells of this table, 1 are exact and 0 refused, on\nvLLM 0.32 and 0.33; 1 have another result" in page
-    )
+    assert "Of the 2 cells of this table, 1 are exact and 0 refused, on\nvLLM 0.32 and 0.33; 1 have another" in page
     assert "tested on  and the bundled target (Llama)." in page
 
 
