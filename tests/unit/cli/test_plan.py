@@ -40,9 +40,9 @@ def planned(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
         ([*MODEL, "--prompts", "nothing.jsonl"], "--prompts nothing.jsonl: cannot be read"),
         (["--model", "./nothing", "--prompts", "p.jsonl"], "--model ./nothing: no such folder"),
         ([*MODEL, "--prompts", "p.jsonl", "--draft", "./nothing"], "--draft ./nothing: no such folder"),
-        ([*MODEL, "--prompts", "p.jsonl", "--draft", "."], "--draft: proposer.model: the folder"),
-        ([*MODEL, "--prompts", "p.jsonl", "--medusa", "."], "--medusa: proposer.model: "),
-        ([*MODEL, "--prompts", "p.jsonl", "--eagle3", "."], "--eagle3: proposer.model: "),
+        ([*MODEL, "--prompts", "p.jsonl", "--draft", "."], "--draft .: the folder has no config.json; allowed:"),
+        ([*MODEL, "--prompts", "p.jsonl", "--medusa", "."], "--medusa .: the folder has no config.json"),
+        ([*MODEL, "--prompts", "p.jsonl", "--eagle3", "."], "--eagle3 .: the folder has no config.json"),
         ([*MODEL, "--prompts", "p.jsonl", "--concurrency", "1,x"], "--concurrency: got '1,x'; allowed: whole numbers"),
         ([*MODEL, "--prompts", "p.jsonl", "--", "--frob"], "options after --: unrecognized arguments: --frob"),
         (
