@@ -299,7 +299,7 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
         "--shutdown-timeout",
         type=int,
         default=_SHUTDOWN_SECONDS,
-        help="seconds that open requests have to finish after Ctrl-C or SIGTERM (default: %(default)s)",
+        help="seconds that open requests have to finish after SIGTERM (default: %(default)s)",
     )
     options, extra = parser.parse_known_args(arguments)
     if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
