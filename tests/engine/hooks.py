@@ -18,7 +18,7 @@ def install(arguments: dict[str, Any]) -> None:
         lifecycle.install()
     if arguments.pop("check"):
         integrity.install()
-    if arguments.pop("random_lengths"):
+    if arguments.pop("random_lengths") and "speculative_config" in arguments:
         arguments["speculative_config"] = lengths.with_random_lengths(arguments["speculative_config"])
     if arguments.pop("equal_steps"):
         lengths.equal_steps()
