@@ -39,6 +39,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
 
     with contextlib.ExitStack() as stack:
         request_ids = stack.enter_context(_request_ids(llm))
+        drafts_of_scheduler = stack.enter_context(_drafts_of_scheduler())
         if job.sabotage:
             stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
         if job.fault:
@@ -58,6 +59,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "sessions": said,
             "storm": outcomes,
             "lengths": lengths.count_anew(),
+            "drafts of scheduler": len(drafts_of_scheduler),
         }
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
@@ -76,6 +78,23 @@ def _request_ids(llm: Any) -> Iterator[set[str]]:
 
     with mock.patch.object(scheduler, "add_request", add):
         yield request_ids
+
+
+@contextlib.contextmanager
+def _drafts_of_scheduler() -> Iterator[list[str]]:
+    """The requests of drafts that token-only proposers make in the scheduler, while it lasts."""
+    from vllm_spec_plugin.scheduling.text_drafts import TextDrafts
+
+    drafted: list[str] = []
+    draft = TextDrafts.draft
+
+    def noting(self: TextDrafts, requests: Any) -> Any:
+        result = draft(self, requests)
+        drafted.extend(result[0])
+        return result
+
+    with mock.patch.object(TextDrafts, "draft", noting):
+        yield drafted
 
 
 def _draft_pass(llm: Any) -> str:
