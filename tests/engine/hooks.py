@@ -59,7 +59,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "sessions": said,
             "storm": outcomes,
             "lengths": lengths.count_anew(),
-            "drafts of scheduler": len(drafts_of_scheduler),
+            "drafted in the scheduler": drafts_of_scheduler,
         }
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
