@@ -14,7 +14,7 @@ from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
