@@ -14,7 +14,7 @@ from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 30.0
+SECONDS, NUM_OUTPUTS = 30.0, 4
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,13 @@ class Request(threading.Thread):
         self.has_begun = threading.Event()
         self._url = f"{server.base_url}/v1/completions"
         # Of four outputs without drafts none is complete before the stop.
-        body = {"prompt": [5, 6, 7], "max_tokens": MAX_MODEL_LEN - 8, "n": 4, "ignore_eos": True, "stream": stream}
+        body = {
+            "prompt": [5, 6, 7],
+            "max_tokens": MAX_MODEL_LEN - 8,
+            "n": NUM_OUTPUTS,
+            "ignore_eos": True,
+            "stream": stream,
+        }
         self._body = body | {"model": server.model, "vllm_xargs": {"spec": "off"}}
 
     def run(self) -> None:
@@ -55,11 +61,21 @@ class Request(threading.Thread):
         self.seconds = time.monotonic()
 
 
+def num_running(server: WatchedServer) -> float:
+    """Returns the number of sequences that the engine computes."""
+    lines = httpx.get(f"{server.base_url}/metrics", trust_env=False).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running{"))
+
+
 def test_open_requests_end_at_once_with_an_error_and_the_server_with_status_0(server):
     plain, stream = Request(server, stream=False), Request(server, stream=True)
-    plain.start()
     stream.start()
     assert stream.has_begun.wait(60)
+    plain.start()
+    deadline = time.monotonic() + 60
+    while num_running(server) < 2 * NUM_OUTPUTS:
+        assert time.monotonic() < deadline, "both requests do not run at a time"
+        time.sleep(0.05)
     start = time.monotonic()
     ending = server.terminate(SECONDS)
     for request in (plain, stream):
