@@ -6,6 +6,7 @@ from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in
 from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
+from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -23,7 +24,7 @@ class SpecCPUWorker(SpecWorkerMixin, ReloadsDrafter, CPUWorker):
             return super().init_device()
 
 
-class NativeCPUWorker(TimesDrafter, ReloadsDrafter, CPUWorker):
+class NativeCPUWorker(TimesDrafter, RestsDrafter, ReloadsDrafter, CPUWorker):
     """vLLM's CPU worker, with its own drafters."""
 
 

@@ -6,6 +6,7 @@ from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
 from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
+from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -21,7 +22,7 @@ class SpecCUDAWorker(SpecWorkerMixin, ReloadsDrafter, Worker):
         return SpecGPUModelRunner(self.vllm_config, self.device)
 
 
-class NativeCUDAWorker(TimesDrafter, ReloadsDrafter, Worker):
+class NativeCUDAWorker(TimesDrafter, RestsDrafter, ReloadsDrafter, Worker):
     """vLLM's CUDA worker, with its own drafters."""
 
 

@@ -54,6 +54,9 @@ class StepCounters:
         without_drafts: requests that are served without drafts, by reason.
         requests_without_salt: requests without a cache_salt that share text with all others without one.
         requests_lost: requests that a head can no longer draft for, as hidden states of their text are missing.
+        drafter_passes: forward passes of vLLM's drafter, the first one of a step also where nobody drafts.
+        drafter_rests: steps in which vLLM's drafter did not run.
+        caught_up_tokens: tokens that vLLM's draft model computed because it had rested.
         switched_off: times that a request with drafts in the step before got none.
         predicted_seconds: forecast time of steps, if the policy makes forecasts.
         measured_seconds: measured time of the same steps.
@@ -79,6 +82,9 @@ class StepCounters:
     without_drafts: dict[str, int] = field(default_factory=dict)
     requests_without_salt: int = 0
     requests_lost: int = 0
+    drafter_passes: int = 0
+    drafter_rests: int = 0
+    caught_up_tokens: int = 0
     switched_off: int = 0
     predicted_seconds: float = 0.0
     measured_seconds: float = 0.0

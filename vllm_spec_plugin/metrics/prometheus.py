@@ -68,6 +68,11 @@ class Exporter:
         self._without_salt = counter("requests_without_salt", salt)
         lost = "Requests that a head can no longer draft for: hidden states of their text are missing."
         self._lost = counter("requests_lost", lost, "method")
+        passes = "Forward passes of vLLM's drafter, the first one of a step also where nobody drafts."
+        self._passes = counter("drafter_passes", passes, "method")
+        self._rests = counter("drafter_rests", "Steps in which vLLM's drafter did not run.", "method")
+        caught_up = "Tokens that vLLM's draft model computed because it had rested."
+        self._caught_up = counter("caught_up_tokens", caught_up, "method")
         self._switched_off = counter("switched_off", "Switches of a request's drafts to off.", "method")
         predicted, measured = "Expected time of steps with a forecast.", "Measured time of the same steps."
         self._predicted = counter("predicted_step_seconds", predicted, "method")
@@ -122,6 +127,9 @@ class Exporter:
             self._without_drafts.labels(*of, reason).inc(step.without_drafts.get(reason, 0))
         self._without_salt.labels(*of).inc(step.requests_without_salt)
         self._lost.labels(*of, step.method).inc(step.requests_lost)
+        self._passes.labels(*of, step.method).inc(step.drafter_passes)
+        self._rests.labels(*of, step.method).inc(step.drafter_rests)
+        self._caught_up.labels(*of, step.method).inc(step.caught_up_tokens)
         self._switched_off.labels(*of, step.method).inc(step.switched_off)
         self._predicted.labels(*of, step.method).inc(step.predicted_seconds)
         self._measured.labels(*of, step.method).inc(step.measured_seconds)

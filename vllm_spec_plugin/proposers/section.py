@@ -132,6 +132,11 @@ class ProposerConfig(Section):
         return not (self.is_native or self.keeps_kv or self.uses_hidden_states or self.drafts_trees)
 
     @property
+    def drafts_in_one_pass(self) -> bool:
+        """Of vLLM's drafters, whether a draft of any length takes one forward pass."""
+        return False
+
+    @property
     def drafts_on_v2(self) -> bool:
         """Whether `draft_from_states` drafts on vLLM's V2 runner."""
         return False

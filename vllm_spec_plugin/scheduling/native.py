@@ -4,10 +4,13 @@ The scheduler alone decides: how many placeholders of a request's drafts are ver
 after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be heads of the plugin's.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long, samples_drafts
+from vllm_spec_plugin.compat.resting import DrafterAfterRest, after_rest
 from vllm_spec_plugin.compat.scheduler import (
     DraftTokenIds,
     EngineCoreOutputs,
@@ -18,11 +21,15 @@ from vllm_spec_plugin.compat.scheduler import (
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
+from vllm_spec_plugin.scheduling.resting import DrafterRest
 from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns, length_of
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 class NativeScheduler(SpecScheduling):
@@ -34,6 +41,7 @@ class NativeScheduler(SpecScheduling):
         super().__init__(vllm_config, *args, **kwargs)
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens, True)
+        after = after_rest(vllm_config)
         self._adapter: NativeAdapter
         adapter = NativeAdapter(
             control,
@@ -43,9 +51,15 @@ class NativeScheduler(SpecScheduling):
             is_async=self.is_async,
             bounds_min_tokens=holds_min_tokens_too_long(vllm_config),
             samples_drafts=samples_drafts(vllm_config),
+            after_rest=after if isinstance(after, DrafterAfterRest) else None,
         )
         self._connect(config, adapter, counters)
         self._can_shorten = can_shorten(vllm_config)
+        self._rest: DrafterRest | None = None
+        if isinstance(after, DrafterAfterRest):
+            self._rest = DrafterRest(self, after)
+        else:
+            logger.warning("vLLM's drafter runs in every step, also where nobody drafts: %s", after)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plans a step; its draft lengths are chosen in `_update_after_schedule`."""
@@ -67,7 +81,17 @@ class NativeScheduler(SpecScheduling):
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
+        if self._rest is not None:
+            self._rest.planned(scheduler_output)
         turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
+        if self._rest is not None and scheduler_output.num_scheduled_tokens:
+            if self._adapter.rests:
+                self._rest.rest(scheduler_output)
+                self._native_counters.drafter_rests += 1
+                return
+            caught_up, cannot_draft = self._rest.catch_up(scheduler_output, self._adapter.is_served)
+            self._native_counters.caught_up_tokens += caught_up
+            self._adapter.cannot_draft(cannot_draft)
         if self._can_shorten:
             lengths = [length_of(own, self._adapter.native) for own in turns.values()]
             scheduler_output.num_spec_tokens_to_schedule = max(lengths, default=0)
@@ -88,7 +112,12 @@ class NativeScheduler(SpecScheduling):
 
     def _count_drafts(self, lengths: Sequence[int]) -> None:
         """Counts the drafter's drafts of a step, by their lengths; the worker counts its time."""
-        self._counters.of(self._methods[self._adapter.native]).count_drafts(lengths, 0.0)
+        self._native_counters.count_drafts(lengths, 0.0)
+
+    @property
+    def _native_counters(self) -> StepCounters:
+        """The drafter's counters."""
+        return self._counters.of(self._methods[self._adapter.native])
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -104,7 +133,13 @@ class NativeScheduler(SpecScheduling):
             self._count_outcomes(step, scheduler_output, model_runner_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._adapter.finished(step, num_output)
+        self._native_counters.drafter_passes += step.drafter_passes
         return self._regrouped(outputs)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if self._rest is not None:
+            self._rest.forget(request.request_id)
+        return super()._free_request(request, *args, **kwargs)
 
     def _count_outcomes(
         self, step: Step, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput

@@ -1,10 +1,11 @@
 """Connects vLLM's own drafters to the draft-length policy: outcomes and times as the scheduler sees them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.resting import DrafterAfterRest
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.metrics.counters import GRAMMAR
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
@@ -25,7 +26,13 @@ class NativeAdapter(DraftLengthAdapter):
     """
 
     def __init__(
-        self, *args: Any, is_async: bool, bounds_min_tokens: bool, samples_drafts: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        is_async: bool,
+        bounds_min_tokens: bool,
+        samples_drafts: bool = False,
+        after_rest: DrafterAfterRest | None = None,
+        **kwargs: Any,
     ) -> None:
         """See `DraftLengthAdapter`.
 
@@ -34,9 +41,12 @@ class NativeAdapter(DraftLengthAdapter):
                 its drafting ends, which is part of the next step's time.
             bounds_min_tokens: whether no draft may reach the `min_tokens` of its request.
             samples_drafts: whether drafts of requests that sample are sampled.
+            after_rest: what the drafter does after it has rested; None if it runs in every step.
         """
         super().__init__(*args, **kwargs)
         self._is_async, self._bounds_min_tokens, self._samples_drafts = is_async, bounds_min_tokens, samples_drafts
+        self._after_rest = after_rest
+        self._drafts_in_one_pass = self._proposers[-1].drafts_in_one_pass
         # Any others draft from texts.
         self.native = len(self._proposers) - 1
         # Requests with `min_tokens`, while they live.
@@ -76,7 +86,29 @@ class NativeAdapter(DraftLengthAdapter):
         if step.is_measured:
             step.asked = {name: own for name, own in before.turns.items() if name in output.num_scheduled_tokens}
             step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
+        step.rests = self._may_rest(turns, output.num_scheduled_tokens)
         return turns
+
+    def _may_rest(self, turns: Mapping[str, Turns], scheduled: Mapping[str, int]) -> bool:
+        """Whether the drafter may rest in a step: nobody drafts, and without keys and values nobody lacks them soon."""
+        if self._after_rest is None or any(length_of(own, self.native) for own in turns.values()):
+            return False
+        if self.control.is_constant or self.control.is_off_for_long or self._after_rest is DrafterAfterRest.AS_BEFORE:
+            return True
+        return not any((own := self._limits.get(name)) and own.usual[self.native] for name in scheduled)
+
+    @property
+    def rests(self) -> bool:
+        """Whether the drafter rests in the latest step."""
+        return self.ledger.latest.rests
+
+    def cannot_draft(self, request_ids: Collection[str]) -> None:
+        """Drops the drafter's turns of requests in the latest plan."""
+        turns = self.ledger.latest.turns
+        for request_id in turns.keys() & set(request_ids):
+            own = tuple(turn for turn in turns.pop(request_id) if turn[0] != self.native)
+            if own:
+                turns[request_id] = own
 
     def _bound(self, output: SchedulerOutput, turns: dict[str, Turns]) -> None:
         """Cuts drafts so that even the token after them is below its request's `min_tokens`, until these are there."""
@@ -131,9 +163,11 @@ class NativeAdapter(DraftLengthAdapter):
             num_output: output tokens of the step.
         """
         drafted_in = self.ledger.finished if self._is_async else step
+        longest = max((length_of(own, self.native) for own in drafted_in.turns.values()), default=0)
+        # vLLM's drafters make the first pass also for no drafts.
+        step.drafter_passes = 0 if drafted_in.rests else 1 if self._drafts_in_one_pass else max(longest, 1)
         if step.is_measured:
-            num_passes = max((length_of(own, self.native) for own in drafted_in.turns.values()), default=0)
-            native = Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False)
+            native = Drafting(longest, longest * drafted_in.num_requests, 0, 0.0, is_timed=False)
             step.drafting = (*step.drafting[: self.native], native)
         step.num_output = num_output
         self.ledger.finish(step, time.perf_counter())

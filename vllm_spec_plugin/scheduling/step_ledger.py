@@ -21,6 +21,7 @@ class Step(MeasuredStep):
         sources: of the drafts that the step verifies, proposers that are not the usual one.
         sampled: requests with turns that got a token: they may have drafts.
         promise: expected result of the step that verifies these drafts; None without one.
+        rests: whether vLLM's drafter does not run at its end.
     """
 
     begun: float = 0.0
@@ -31,6 +32,7 @@ class Step(MeasuredStep):
     sources: Mapping[str, int] = field(default_factory=dict)
     sampled: set[str] = field(default_factory=set)
     promise: StepForecast | None = None
+    rests: bool = False
 
 
 class StepLedger:

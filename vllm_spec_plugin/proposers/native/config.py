@@ -19,6 +19,8 @@ _OURS = {
 # `synthetic` and `fly` change the distribution of outputs.
 _EXACT_VERIFICATION = ("standard", "block")
 _METHODS_NOT_TAKEN = ("custom_class",)
+# Of others each draft token takes a pass.
+_ONE_PASS = ("dflash", "dspark")
 
 
 class NativeConfig(ProposerConfig):
@@ -56,6 +58,11 @@ class NativeConfig(ProposerConfig):
     def draft_sample_method(self) -> str:
         """The drafter's draws of tokens: `greedy`, or `probabilistic`, whose drafts have a q."""
         return str(self.config.get("draft_sample_method") or "greedy")
+
+    @property
+    def drafts_in_one_pass(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.config.get("method") in _ONE_PASS or bool(self.config.get("parallel_drafting"))
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -115,6 +115,7 @@ class MeasuredStep:
         num_accepted: number of accepted draft tokens.
         num_output: number of output tokens.
         is_uneven: whether its requests have unequal numbers of tokens.
+        drafter_passes: passes of a drafter whose time is part of the step's; the first one also for no drafts.
     """
 
     num_tokens: int = 0
@@ -128,6 +129,7 @@ class MeasuredStep:
     num_accepted: int = 0
     num_output: int = 0
     is_uneven: bool = False
+    drafter_passes: int = 0
 
 
 class DraftLengthControl(Protocol):
@@ -136,9 +138,11 @@ class DraftLengthControl(Protocol):
     Attributes:
         is_constant: whether plans depend on limits only: `plan` is then called once per combination of limits, and no
             other method is.
+        is_off_for_long: whether neither the step that was planned last nor many to come have drafts.
     """
 
     is_constant: bool
+    is_off_for_long: bool
 
     @property
     def forecast(self) -> StepForecast | None:

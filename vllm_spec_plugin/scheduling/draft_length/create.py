@@ -54,7 +54,7 @@ def _optimal(
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
         half_life = draft_length.half_life
-        in_step = DraftCostInStep(step_cost) if proposer is last else None
+        in_step = DraftCostInStep(step_cost, in_one_pass=proposer.drafts_in_one_pass) if proposer is last else None
         models.append(ProposerEstimates(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
     return OptimalControl(models, requests, max_step_tokens, step_cost)
 

@@ -18,13 +18,22 @@ class DraftCostInStep:
 
     catch_up_seconds = 0.0
 
-    def __init__(self, step_cost: StepCost) -> None:
-        self._step_cost = step_cost
+    def __init__(self, step_cost: StepCost, *, in_one_pass: bool = False) -> None:
+        """Takes the cost from the target's.
+
+        Args:
+            step_cost: cost model of the target's steps.
+            in_one_pass: whether a draft of any length takes one pass, so that further tokens cost little.
+        """
+        self._step_cost, self._in_one_pass = step_cost, in_one_pass
 
     @property
     def coefficients(self) -> Floats:
         """[3], see `DraftCost`."""
-        return np.append(0.0, self._step_cost.drafter_seconds[:2])
+        each_pass, each_token, _ = self._step_cost.drafter_seconds
+        if self._in_one_pass:
+            return np.array((each_pass, 0.0, each_token))
+        return np.array((0.0, each_pass, each_token))
 
 
 class DraftCost:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.scheduling.draft_length.allocation import POSITION, TOKEN, Offers, Value
+from vllm_spec_plugin.scheduling.draft_length.allocation import ASKING, POSITION, TOKEN, Offers, Value
 
 
 def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: float) -> tuple[Ints, Value]:
@@ -28,7 +28,7 @@ def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: 
             break
         drafted = float(rows[length - 1])
         step = float(np.interp(drafted, np.arange(len(offers.step)), offers.step))
-        seconds = step + costs[POSITION] * length + costs[TOKEN] * drafted
+        seconds = step + costs[ASKING] + costs[POSITION] * length + costs[TOKEN] * drafted
         even = Value(num_requests * length, num_requests + float(gains[length - 1]), drafted, seconds)
         if even.tokens * best.seconds > best.tokens * even.seconds:
             best, chosen = even, np.full_like(lengths, length)

@@ -20,6 +20,7 @@ class FixedControl:
     """Plans all proposers in their order, each with its limit as draft length."""
 
     is_constant = True
+    is_off_for_long = False
     forecast: StepForecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 

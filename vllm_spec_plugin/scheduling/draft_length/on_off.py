@@ -83,6 +83,10 @@ class OnOffComparison:
         """Whether the next step has no drafts."""
         return self._of(num_requests).is_off
 
+    def is_off_for_long(self, num_requests: int) -> bool:
+        """Whether the next step has no drafts, and more steps than are measured without."""
+        return self._of(num_requests).is_off_for_long
+
     def is_sure(self, num_requests: int) -> bool:
         """Whether drafting gains significantly."""
         return self._of(num_requests).is_sure
@@ -137,10 +141,15 @@ class _BatchSizeClass:
 
     def skips(self) -> bool:
         """See `OnOffComparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
-        if not self.is_off or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
+        if not self.is_off_for_long or self._left % _MEASURED_EACH == 0:
             return False
         self._left -= 1
         return True
+
+    @property
+    def is_off_for_long(self) -> bool:
+        """See `OnOffComparison.is_off_for_long`."""
+        return self.is_off and self._left > _OFF_WINDOW
 
     def measured(self, step: ComparedStep, cost: StepCost) -> None:
         """Updates the comparison by a step, and decides on the next one."""

@@ -70,6 +70,7 @@ class OptimalControl:
         proposers: model of each proposer, in the order of the configuration.
         step_cost: cost model of the target's steps.
         forecast: expected tokens and seconds of the latest plan; None if there is none.
+        is_off_for_long: see `DraftLengthControl`; also while plans without drafts are reused as long as they may.
     """
 
     is_constant = False
@@ -103,6 +104,7 @@ class OptimalControl:
         # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
         self._backoff, self._backoff_left, self._num_backing_off = 0, 0, 0
         self._kept: _Kept | None = None
+        self.is_off_for_long = False
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         self._max_positions = int(self._num_positions.max(initial=0))
         self._unconditional = np.array([isinstance(each.draft_cost, DraftCostInStep) for each in proposers], np.bool_)
@@ -125,7 +127,9 @@ class OptimalControl:
         if loses := comparison.is_off(num_requests):
             is_resting = False
         elif not is_resting:
+            self.is_off_for_long = False
             return StepMode.DRAFTS
+        self.is_off_for_long = comparison.is_off_for_long(num_requests) if loses else self._backoff == _MAX_BACKOFF
         self._backoff_left -= is_resting
         self.forecast = self._kept = None
         self._learn()
@@ -170,6 +174,7 @@ class OptimalControl:
         turns = turns_of(lengths, ranked)
         self._backoff = 0 if value.positions else min(max(2 * self._backoff, 1), _MAX_BACKOFF)
         self._backoff_left, self._num_backing_off = self._backoff, batch.num_requests
+        self.is_off_for_long = self._backoff == _MAX_BACKOFF
         if value.positions and self._comparison.is_sure(batch.num_requests):
             planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
             num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
@@ -244,7 +249,13 @@ class OptimalControl:
                 if kept.steps_left > 0 and drafts and step.has_drafts:
                     return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
-        drafter = [(each.longest, each.num_drafted, step.is_uneven) for each in step.drafting if not each.is_timed]
+        drafter = [
+            (step.drafter_passes, each.num_drafted, step.is_uneven) for each in step.drafting if not each.is_timed
+        ]
+        seconds = step.seconds
+        if step.drafter_passes and not drafts:
+            # Compared is a step without speculation: its drafter rests.
+            seconds -= step.drafter_passes * float(self.step_cost.drafter_seconds[0])
         self.step_cost.observe(
             step.num_tokens,
             step.num_requests,
@@ -261,7 +272,7 @@ class OptimalControl:
             step.num_tokens - step.num_drafts,
             step.num_requests,
             step.context,
-            step.seconds,
+            seconds,
             expected if step.has_drafts else 0,
             step.num_accepted,
             catch_up,

@@ -7,8 +7,9 @@ from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepB
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
 
-# Share of steps without any draft, as a policy has that switches drafting off.
-_OFF = 1 / 16
+# Share of steps without any draft, as a policy has that switches drafting off; share of steps that begin a phase
+# without, in which a drafter may rest, and its maximum length.
+_OFF, _OFF_FOR_LONG, _MAX_OFF = 1 / 16, 1 / 96, 12
 
 
 class RandomControl(FixedControl):
@@ -22,11 +23,15 @@ class RandomControl(FixedControl):
 
     def __init__(self, seed: int) -> None:
         """Starts the sequence of random numbers."""
-        self._rng = Random(seed)
+        self._rng, self._off_left = Random(seed), 0
 
     def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
-        """Switches drafting off in a small share of steps."""
-        if self._rng.random() >= _OFF:
+        """Switches drafting off in a share of steps, in some for long."""
+        self._off_left = max(self._off_left - 1, 0)
+        if not self._off_left and self._rng.random() < _OFF_FOR_LONG:
+            self._off_left = self._rng.randint(1, _MAX_OFF)
+        self.is_off_for_long = self._off_left > 0
+        if not self._off_left and self._rng.random() >= _OFF:
             return StepMode.DRAFTS
         return StepMode.SKIPPED if may_skip else StepMode.OFF
 

@@ -57,7 +57,7 @@ def test_random_lengths_switch_drafting_off_now_and_then_and_cut_drafts_beside_p
     control = create_control(config(NGRAM, "random"), 2048)
     modes = Counter(control.begin_step(4, may_skip=i % 2 == 0) for i in range(1000))
     assert set(modes) == set(StepMode)
-    assert modes[StepMode.DRAFTS] > 900
+    assert 800 < modes[StepMode.DRAFTS] < 950
     assert {control.max_beside_prompts(20, 4, 100, 3) for _ in range(100)} == {0, 1, 2, 3}
 
 

@@ -1,0 +1,152 @@
+"""vLLM's draft models compute keys and values that they lack, in one pass more before they draft; V2's draft as many
+tokens as are asked for."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import CommonAttentionMetadata, GPUModelRunner, V2InputBatch, V2ModelRunner
+
+# Per request, the first position and the tokens from there on.
+MissingTokens = Mapping[str, tuple[int, list[int]]]
+_ATTRIBUTE = "vllm_spec_plugin_missing"
+_NO_SLOT = -1
+
+
+def catch_up_on_v1(runner: "GPUModelRunner", missing: MissingTokens, step: "CommonAttentionMetadata") -> None:
+    """Computes keys and values of V1's draft model.
+
+    Args:
+        runner: the runner, about to draft.
+        missing: what the draft model lacks, of requests of the step; all before the step's tokens.
+        step: metadata of the step.
+    """
+    rows = torch.tensor([runner.input_batch.req_id_to_index[name] for name in missing], device=runner.device)
+    tokens, positions, starts, ends = _laid_out(missing.values(), runner.device)
+    lengths = starts.diff()
+    tables, size = step.block_table_tensor[rows], runner.drafter.block_size  # type: ignore[union-attr] # a draft model
+    blocks = tables[torch.arange(len(rows), device=rows.device).repeat_interleave(lengths), positions // size]
+    own = step.replace(
+        query_start_loc=starts,
+        query_start_loc_cpu=starts.cpu(),
+        seq_lens=ends,
+        seq_lens_cpu_upper_bound=ends.cpu(),
+        num_reqs=len(rows),
+        num_actual_tokens=len(tokens),
+        max_query_len=int(lengths.max()),
+        max_seq_len=int(ends.max()),
+        block_table_tensor=tables,
+        slot_mapping=blocks * size + positions % size,
+        positions=None,
+        is_prefilling=None,
+        **{name: None for name in ("_seq_lens_cpu", "_num_computed_tokens_cpu") if hasattr(step, name)},
+    )
+    drafter: Any = runner.drafter
+    drafter.propose(
+        num_speculative_tokens=0,
+        target_token_ids=tokens,
+        target_positions=positions,
+        target_hidden_states=tokens,
+        # Its slot is that of the step's first token, which the pass after this one writes.
+        next_token_ids=tokens[starts[1:] - 1],
+        token_indices_to_sample=None,
+        common_attn_metadata=own,
+        sampling_metadata=runner.input_batch.sampling_metadata,
+    )
+
+
+def _laid_out(missing: "Any", device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns tokens and positions, [num_tokens]; starts, [n + 1]; positions after the last token, [n]."""
+    firsts = np.array([first for first, _ in missing], np.int64)
+    lengths = np.array([len(tokens) for _, tokens in missing], np.int64)
+    starts = np.concatenate(([0], lengths.cumsum())).astype(np.int32)
+    positions = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)
+    tokens = np.concatenate([np.asarray(tokens, np.int32) for _, tokens in missing])
+    ends = (firsts + lengths).astype(np.int32)
+    found = [torch.from_numpy(each).to(device, non_blocking=True) for each in (tokens, positions, starts, ends)]
+    return found[0], found[1], found[2], found[3]
+
+
+def note_missing(runner: "V2ModelRunner", missing_of: Callable[[Any], MissingTokens]) -> None:
+    """Lets V2's batches carry what the draft model lacks, from the scheduler's message to the speculator.
+
+    Args:
+        runner: the runner.
+        missing_of: returns what is in vLLM's `SchedulerOutput`.
+    """
+    prepare = runner.prepare_inputs
+
+    def prepare_inputs(output: Any, *args: Any, **kwargs: Any) -> "V2InputBatch":
+        batch = prepare(output, *args, **kwargs)
+        if missing := missing_of(output):
+            setattr(batch, _ATTRIBUTE, missing)
+        return batch
+
+    runner.prepare_inputs = prepare_inputs  # type: ignore[method-assign, assignment] # vLLM calls the runner's own
+
+
+def catching_up_on_v2(speculator: Any, propose: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the `propose` of V2's draft model that first computes what it lacks, and makes no more passes than asked.
+
+    Args:
+        speculator: vLLM's `StandaloneARSpeculator`.
+        propose: its method.
+    """
+
+    def proposed(
+        input_batch: "V2InputBatch", *args: Any, num_speculative_tokens: int | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        if missing := getattr(input_batch, _ATTRIBUTE, None):
+            _catch_up_on_v2(speculator, input_batch, missing)
+        most: int = speculator.num_speculative_steps
+        if num_speculative_tokens is not None:
+            # vLLM's makes all passes, also for fewer tokens. Without any it still computes the step's tokens.
+            speculator.num_speculative_steps = max(num_speculative_tokens, 1)
+        try:
+            propose(input_batch, *args, num_speculative_tokens=num_speculative_tokens, **kwargs)
+        finally:
+            speculator.num_speculative_steps = most
+        drafts: torch.Tensor = speculator.draft_tokens[: input_batch.num_reqs]
+        return drafts
+
+    return proposed
+
+
+@torch.inference_mode()
+def _catch_up_on_v2(speculator: Any, batch: "V2InputBatch", missing: MissingTokens) -> None:
+    # Imported here: the modules need Triton.
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
+    from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor
+
+    count, buffers = batch.num_reqs, speculator.input_buffers
+    # Each request of the step has a row; others compute one token, and write nothing.
+    laid_out = [missing.get(name, (0, [0])) for name in batch.req_ids]
+    tokens, positions, starts, ends = _laid_out(laid_out, speculator.device)
+    starts_np = np.concatenate(([0], np.cumsum([len(own) for _, own in laid_out]))).astype(np.int32)
+    idle = [start for start, name in zip(starts_np, batch.req_ids, strict=False) if name not in missing]
+    buffers.query_start_loc[: count + 1].copy_(starts)
+    buffers.seq_lens[:count].copy_(ends)
+    slots = speculator.block_tables.compute_slot_mappings(
+        batch.idx_mapping,
+        buffers.query_start_loc[: count + 1],
+        positions,
+        len(tokens),
+        out=speculator.expanded_slot_mappings,
+    )
+    if idle:
+        slots[:, torch.tensor(idle, device=slots.device)] = _NO_SLOT
+    descriptor = BatchExecutionDescriptor(cg_mode=CUDAGraphMode.NONE, num_tokens=len(tokens), num_reqs=count)
+    attention = speculator._build_attn_metadata(
+        num_reqs=count,
+        batch_desc=descriptor,
+        query_start_loc_np=starts_np,
+        seq_lens_cpu_upper_bound=torch.tensor([first + len(own) for first, own in laid_out], dtype=torch.int32),
+        step=0,
+        slot_mappings=slots,
+    )
+    by_layer = build_slot_mappings_by_layer(slots, speculator.kv_cache_config)
+    speculator._run_model(tokens, positions, attention, by_layer, None)

@@ -1,0 +1,62 @@
+"""Workers whose drafter, one of vLLM's or heads, rests when the scheduler says so, and catches up before it drafts."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.compat.catch_up import MissingTokens, catch_up_on_v1, catching_up_on_v2, note_missing
+from vllm_spec_plugin.compat.resting import resting_on_v1, resting_on_v2
+from vllm_spec_plugin.compat.runner import drafting_call
+from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.messages import plan_of
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cuda import Worker
+else:
+    Worker = object
+
+
+class RestsDrafter(Worker):
+    """Mixin before a vLLM worker.
+
+    Attributes:
+        rests_drafter: tells the scheduler that this worker knows rests.
+    """
+
+    rests_drafter = True
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Loads the model, and puts itself before the drafter's calls."""
+        super().load_model(*args, **kwargs)
+        if config_in(self.vllm_config.additional_config).proposers[-1].drafts_from_text:
+            return
+        runner: Any = self.model_runner
+        owner, name = drafting_call(runner, is_v2=self.use_v2_model_runner)
+        # A stage before the last one has no drafter.
+        if owner is None:
+            return
+        propose, speculative = getattr(owner, name), self.vllm_config.speculative_config
+        is_draft_model = speculative is not None and speculative.method == "draft_model"
+        if self.use_v2_model_runner:
+            if is_draft_model:
+                note_missing(runner, _missing)
+                propose = catching_up_on_v2(owner, propose)
+            propose = resting_on_v2(runner.req_states.draft_tokens, propose)
+        else:
+            if is_draft_model:
+                propose = _catching_up_on_v1(runner, propose)
+            propose = resting_on_v1(runner, propose)
+        setattr(owner, name, propose)
+
+
+def _missing(output: object) -> MissingTokens:
+    return plan_of(output).catch_up
+
+
+def _catching_up_on_v1(runner: Any, propose: Callable[..., Any]) -> Callable[..., Any]:
+    def proposed(output: Any, *args: Any, **kwargs: Any) -> Any:
+        if missing := _missing(output):
+            step = args[6]  # vLLM gives it by position
+            catch_up_on_v1(runner, missing, step)
+        return propose(output, *args, **kwargs)
+
+    return proposed

@@ -1,0 +1,109 @@
+"""Keys and values that a drafter lacks of steps in which it rested: by request, and by KV block.
+
+Blocks are named by vLLM's ids. A request that finds a lacking block in the prefix cache lacks what is in it, too.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+# Block ids of a request or of a part of it, per KV group.
+Tables = Sequence[Sequence[int]]
+
+
+class DrafterGaps:
+    """Follows which requests and blocks lack the drafter's keys and values, until they are computed or written anew.
+
+    Attributes:
+        first: per request with a gap, the first position that may lack them; later ones may as well.
+        blocks: ids of the blocks that lack some.
+    """
+
+    def __init__(self, block_sizes: Sequence[int], null_block: int) -> None:
+        """Starts without gaps.
+
+        Args:
+            block_sizes: tokens per block of each KV group.
+            null_block: id of the block that stands for none.
+        """
+        self.first: dict[str, int] = {}
+        self.blocks: set[int] = set()
+        self._sizes, self._null_block = block_sizes, null_block
+
+    def __bool__(self) -> bool:
+        return bool(self.first or self.blocks)
+
+    def open(self, request_id: str, first: int, tables: Tables) -> None:
+        """Notes a step without the drafter.
+
+        Args:
+            request_id: a request of the step.
+            first: first position that the step computes, and that the drafter will lack.
+            tables: all blocks of the request, those of the step included.
+        """
+        self.first[request_id] = min(first, self.first.get(request_id, first))
+        for table, size in zip(tables, self._sizes, strict=True):
+            self.blocks.update(table[first // size :])
+        self.blocks.discard(self._null_block)
+
+    def copied(self, copies: Iterable[tuple[int, int]]) -> None:
+        """Notes blocks that a step copies before it computes anything, as (from, to)."""
+        for source, target in copies:
+            (self.blocks.add if source in self.blocks else self.blocks.discard)(target)
+
+    def begun(self, request_id: str, num_computed: int, tables: Tables) -> None:
+        """Notes a request that begins, or begins again after preemption.
+
+        Args:
+            request_id: the request.
+            num_computed: number of its tokens whose keys and values the target has.
+            tables: all its blocks; those of computed tokens come from the prefix cache.
+        """
+        self.first.pop(request_id, None)
+        first = num_computed
+        for table, size in zip(tables, self._sizes, strict=True):
+            num_found = -(-num_computed // size)
+            self.blocks.difference_update(table[num_found:])
+            found = (i * size for i, block in enumerate(table[:num_found]) if block in self.blocks)
+            first = min(first, next(found, first))
+        if first < num_computed:
+            self.open(request_id, first, tables)
+
+    def extended(self, request_id: str, added: Tables) -> None:
+        """Notes blocks that a running request gets, and that a step with the drafter writes anew."""
+        change = self.blocks.update if request_id in self.first else self.blocks.difference_update
+        for table in added:
+            change(table)
+        self.blocks.discard(self._null_block)
+
+    def fill(self, request_id: str, stop: int, num_tokens: int, tables: Tables) -> None:
+        """Notes that the drafter has computed a request's gap up to `stop`, where the target has `num_tokens`."""
+        first = self.first.pop(request_id)
+        for table, size in zip(tables, self._sizes, strict=True):
+            self.blocks.difference_update(table[first // size : stop // size if stop < num_tokens else None])
+        if stop < num_tokens:
+            self.first[request_id] = stop
+
+    def forget(self, request_id: str) -> None:
+        """Forgets a request that ended; its blocks may stay in the prefix cache."""
+        self.first.pop(request_id, None)
+
+
+def spans_to_fill(
+    gaps: DrafterGaps, request_ids: Collection[str], ends: Mapping[str, int], max_tokens: int
+) -> dict[str, tuple[int, int]]:
+    """Returns which part of its gap each request computes now, (first, stop), shortest gaps first.
+
+    Args:
+        gaps: what is lacking.
+        request_ids: requests that may draft.
+        ends: per request, the tokens whose keys and values the target has.
+        max_tokens: tokens of all parts together, and one more for each request.
+    """
+    spans: dict[str, tuple[int, int]] = {}
+    lacking = sorted((ends[name] - gaps.first[name], name) for name in request_ids if name in gaps.first)
+    for length, name in lacking:
+        taken, first = min(length, max_tokens - 1), gaps.first[name]
+        if taken < 1:
+            break
+        spans[name] = first, first + taken
+        max_tokens -= taken + 1
+    return spans

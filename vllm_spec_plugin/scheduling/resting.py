@@ -1,0 +1,98 @@
+"""Lets vLLM's drafter rest: it does not run in steps after which nobody drafts.
+
+vLLM runs its drafter in every step, also for no drafts, so that it has keys and values of all tokens. A drafter that
+rested lacks some (`DrafterGaps`). A draft model computes them from the tokens before it drafts for such a request
+again. Heads cannot, as the target's hidden states are gone: they draft with the gap. Rejected drafts cost time only.
+"""
+
+from collections.abc import Callable
+
+from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest, without_default_skip
+from vllm_spec_plugin.compat.scheduler import Scheduler, SchedulerOutput
+from vllm_spec_plugin.messages import StepPlan, send
+from vllm_spec_plugin.scheduling.drafter_gaps import DrafterGaps, spans_to_fill
+
+
+class DrafterRest:
+    """Decides for each step whether the drafter rests, and what it computes before it drafts.
+
+    Attributes:
+        gaps: what the drafter lacks; stays empty unless it catches up.
+    """
+
+    def __init__(self, scheduler: Scheduler, after_rest: DrafterAfterRest) -> None:
+        """Starts without gaps.
+
+        Args:
+            scheduler: the scheduler, whose KV cache is set up.
+            after_rest: what the drafter does after it has rested.
+        """
+        groups = scheduler.kv_cache_config.kv_cache_groups
+        null_block = scheduler.kv_cache_manager.block_pool.null_block.block_id
+        self.gaps = DrafterGaps([group.kv_cache_spec.block_size for group in groups], null_block)
+        self._scheduler, self._catches_up = scheduler, after_rest is DrafterAfterRest.CATCHES_UP
+
+    def planned(self, output: SchedulerOutput) -> None:
+        """Notes the blocks that a step brings; to be called for each step, before it rests or drafts."""
+        if not self.gaps:
+            return
+        self.gaps.copied(output.kv_cache_block_copies or ())
+        for new in output.scheduled_new_reqs:
+            self.gaps.begun(new.req_id, new.num_computed_tokens, new.block_ids)
+        cached = output.scheduled_cached_reqs
+        for request_id, added, computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            if added is None:
+                continue
+            if request_id in cached.resumed_req_ids:
+                self.gaps.begun(request_id, computed, added)
+            else:
+                self.gaps.extended(request_id, added)
+
+    def rest(self, output: SchedulerOutput) -> None:
+        """Makes the drafter rest in a step."""
+        output.num_spec_tokens_to_schedule = REST
+        without_default_skip(output)
+        if not self._catches_up:
+            return
+        for request_id in output.num_scheduled_tokens:
+            request = self._scheduler.requests[request_id]
+            # Where scheduling is asynchronous, drafts under way may be rejected.
+            first = request.num_computed_tokens - request.num_in_flight_tokens
+            self.gaps.open(request_id, first, self._scheduler.kv_cache_manager.get_block_ids(request_id))
+
+    def catch_up(self, output: SchedulerOutput, is_served: Callable[[str], bool]) -> tuple[int, set[str]]:
+        """Lets the drafter compute what it lacks before it drafts.
+
+        Args:
+            output: vLLM's plan of the step, changed in place.
+            is_served: whether a request may have drafts.
+
+        Returns:
+            The number of tokens that it computes, and the requests that it cannot draft for yet.
+        """
+        if not self.gaps.first:
+            return 0, set()
+        requests, ends, known = self._scheduler.requests, {}, []
+        lacking = {name for name in self.gaps.first.keys() & output.num_scheduled_tokens.keys() if is_served(name)}
+        for request_id in lacking:
+            request = requests[request_id]
+            ends[request_id] = request.num_computed_tokens - output.num_scheduled_tokens[request_id]
+            # Of drafts under way it is not known which tokens take their place.
+            if self.gaps.first[request_id] < ends[request_id] <= request.num_tokens:
+                known.append(request_id)
+        max_tokens = self._scheduler.scheduler_config.max_num_batched_tokens
+        spans = spans_to_fill(self.gaps, known, ends, max_tokens)
+        tokens: dict[str, tuple[int, list[int]]] = {}
+        for request_id, (first, stop) in spans.items():
+            tokens[request_id] = first, requests[request_id].all_token_ids[first:stop]
+            tables = self._scheduler.kv_cache_manager.get_block_ids(request_id)
+            self.gaps.fill(request_id, stop, ends[request_id], tables)
+        if tokens:
+            send(output, StepPlan(catch_up=tokens))
+        return sum(len(own) for _, own in tokens.values()), lacking & self.gaps.first.keys()
+
+    def forget(self, request_id: str) -> None:
+        """Forgets a request that ended."""
+        self.gaps.forget(request_id)
