@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import torch
+
 from tests.engine import books, faults, integrity, lengths, lifecycle, rank_faults, recorder, sabotage, sessions, storm
 
 
@@ -40,6 +42,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         request_ids = stack.enter_context(_request_ids(llm))
         drafts_of_scheduler = stack.enter_context(_drafts_of_scheduler())
+        passes = stack.enter_context(_passes_of_drafter(llm))
         if job.sabotage:
             stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
         if job.fault:
@@ -60,6 +63,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "storm": outcomes,
             "lengths": lengths.count_anew(),
             "drafted in the scheduler": drafts_of_scheduler,
+            "passes": passes,
         }
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
@@ -95,6 +99,27 @@ def _drafts_of_scheduler() -> Iterator[list[str]]:
 
     with mock.patch.object(TextDrafts, "draft", noting):
         yield drafted
+
+
+@contextlib.contextmanager
+def _passes_of_drafter(llm: Any) -> Iterator[list[int]]:
+    """The numbers of tokens of all forward passes of vLLM's drafter, while it lasts."""
+    from vllm_spec_tools.inspection import live_runner
+
+    runner = None if llm.llm_engine.vllm_config.parallel_config.world_size > 1 else live_runner(llm)
+    model = getattr(getattr(runner, "speculator", None) or getattr(runner, "drafter", None), "model", None)
+    passes: list[int] = []
+    if not isinstance(model, torch.nn.Module):
+        yield passes
+        return
+    forward = model.forward
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        passes.append(len(kwargs["positions"]))
+        return forward(*args, **kwargs)
+
+    with mock.patch.object(model, "forward", counting):
+        yield passes
 
 
 def _draft_pass(llm: Any) -> str:

@@ -12,6 +12,7 @@ from vllm.v1.request import Request
 
 from tests.unit.scheduling.cases import _hasher, prompt
 from tests.unit.scheduling.pipeline import Pipeline
+from vllm_spec_plugin.compat.resting import DrafterAfterRest
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
@@ -117,6 +118,9 @@ class Bench:
         patch = self.monkeypatch.setattr
         # As on the V2 runner, and for vLLM's n-grams on V1.
         patch(native, "can_shorten", lambda config: True)
+        # As for a draft model, and for heads.
+        after = DrafterAfterRest.CATCHES_UP if VLLM in self.kind.proposers else DrafterAfterRest.AS_BEFORE
+        patch(native, "after_rest", lambda config: after)
         if control is not None:
             for module in (scheduler, native, text):
                 patch(module, "create_control", lambda *_: control)

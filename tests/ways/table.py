@@ -65,6 +65,8 @@ _DRAFTER_TIME = f"{SHOWN}tests/unit/forward/test_drafter_time.py::test_time_is_s
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
 _CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
+_NO_DRAFTER = NOT_NEEDED + "no model drafts"
+_NO_REST = NOT_NEEDED + "the plugin's proposers have nothing to compute but drafts"
 _SCORER = NOT_NEEDED + "vLLM's sampler verifies, and is part of the target's step"
 
 RULES: tuple[Rule, ...] = (
@@ -124,6 +126,13 @@ RULES: tuple[Rule, ...] = (
         "requests with another `cache_salt` are not drafted from",
         _in_worker("tests/unit/scheduling/test_scheduler.py::test_new_requests_have_their_scope_with_their_first_step"),
         (_VLLM | _HEADS, _NO_FINISHED),
+    ),
+    _rule(
+        "scheduling",
+        "rests",
+        "the drafter does not run in steps after which nobody drafts",
+        ({Way.OWN}, NOT_NEEDED + "proposers are called for requests with planned drafts only"),
+        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
     ),
     _rule("drafts", "certain", "certain drafts are verified as certain"),
     _rule(
@@ -215,6 +224,28 @@ RULES: tuple[Rule, ...] = (
         "requests that a head lacks hidden states for are counted",
         _in_worker("tests/engine/test_eagle3.py::test_a_fault_of_the_head_costs_drafts"),
         (_BY_VLLM, NOT_NEEDED + "vLLM's heads compute every step; Medusa heads need the last state only"),
+    ),
+    _rule(
+        "counter",
+        "drafter_passes",
+        "passes of the drafter are counted",
+        ({Way.OWN}, _NO_REST),
+        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+    ),
+    _rule(
+        "counter",
+        "drafter_rests",
+        "steps in which the drafter rests are counted",
+        ({Way.OWN}, _NO_REST),
+        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+    ),
+    _rule(
+        "counter",
+        "caught_up_tokens",
+        "tokens that a draft model computes after a rest are counted",
+        ({Way.OWN}, NOT_NEEDED + "they are part of the time of drafting"),
+        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+        (_HEADS | {Way.TOKEN_ONLY_HEADS}, NOT_NEEDED + "Medusa heads need the last state only"),
     ),
     _rule("counter", "switched_off", "requests whose drafts are switched off are counted"),
     _rule("counter", "predicted_seconds", "forecast step times are counted"),

@@ -62,7 +62,7 @@ class StepLedger:
 
     def clear(self) -> None:
         """Drops what is known of past steps, as their requests have ended."""
-        self.latest = self.before = self.finished = Step()
+        self.latest = self.before = self.finished = Step(rests=True)
 
     def take(self) -> Step:
         """Removes and returns the earliest step, of which the outcome has come."""

@@ -114,7 +114,7 @@ def make(
 def test_a_draft_model_drafts_with_all_keys_and_values(
     monkeypatch: pytest.MonkeyPatch, seed: int, is_async: bool
 ) -> None:
-    """Seeds 0 to 2: random lengths and rests; prompts of four families share blocks, and few blocks make preemptions."""
+    """Seeds 0 to 2: random lengths and rests; few blocks, shared by four families of prompts, make preemptions."""
     rng = random.Random(seed)
     pipeline = make(monkeypatch, RandomControl(seed), DrafterAfterRest.CATCHES_UP, is_async=is_async, num_blocks=20)
     monkeypatch.setattr("vllm_spec_plugin.scheduling.draft_length.random_lengths._OFF_FOR_LONG", 0.2)
