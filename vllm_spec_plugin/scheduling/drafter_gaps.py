@@ -49,23 +49,28 @@ class DrafterGaps:
         for source, target in copies:
             (self.blocks.add if source in self.blocks else self.blocks.discard)(target)
 
-    def begun(self, request_id: str, num_computed: int, tables: Tables) -> None:
+    def begun(self, request_id: str, num_computed: int, tables: Tables) -> set[int]:
         """Notes a request that begins, or begins again after preemption.
 
         Args:
             request_id: the request.
             num_computed: number of its tokens whose keys and values the target has.
             tables: all its blocks; those of computed tokens come from the prefix cache.
+
+        Returns:
+            The blocks that it found in the prefix cache and that lack something.
         """
         self.first.pop(request_id, None)
-        first = num_computed
+        first, lacking = num_computed, set[int]()
         for table, size in zip(tables, self._sizes, strict=True):
             num_found = -(-num_computed // size)
             self.blocks.difference_update(table[num_found:])
-            found = (i * size for i, block in enumerate(table[:num_found]) if block in self.blocks)
-            first = min(first, next(found, first))
-        if first < num_computed:
+            found = [i for i, block in enumerate(table[:num_found]) if block in self.blocks]
+            lacking.update(table[i] for i in found)
+            first = min([first, *(i * size for i in found[:1])])
+        if lacking:
             self.open(request_id, first, tables)
+        return lacking
 
     def extended(self, request_id: str, added: Tables) -> None:
         """Notes blocks that a running request gets, and that a step with the drafter writes anew."""

@@ -82,7 +82,7 @@ class NativeScheduler(SpecScheduling):
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
         if self._rest is not None:
-            self._rest.planned(scheduler_output)
+            self._rest.planned(scheduler_output, self._adapter.may_draft_soon)
         turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
         if self._rest is not None and scheduler_output.num_scheduled_tokens:
             if self._adapter.rests:

@@ -95,12 +95,17 @@ class NativeAdapter(DraftLengthAdapter):
             return False
         if self.control.is_constant or self.control.is_off_for_long or self._after_rest is DrafterAfterRest.AS_BEFORE:
             return True
-        return not any((own := self._limits.get(name)) and own.usual[self.native] for name in scheduled)
+        return not any(map(self.may_draft_soon, scheduled))
 
     @property
     def rests(self) -> bool:
         """Whether the drafter rests in the latest step."""
         return self.ledger.latest.rests
+
+    def may_draft_soon(self, request_id: str) -> bool:
+        """Whether the drafter may draft for a request, and the policy is not off for long."""
+        limits = self._limits.get(request_id)
+        return limits is not None and limits.usual[self.native] > 0 and not self.control.is_off_for_long
 
     def cannot_draft(self, request_ids: Collection[str]) -> None:
         """Drops the drafter's turns of requests in the latest plan."""

@@ -2,10 +2,12 @@
 
 vLLM runs its drafter in every step, also for no drafts, so that it has keys and values of all tokens. A drafter that
 rested lacks some (`DrafterGaps`). A draft model computes them from the tokens before it drafts for such a request
-again. Heads cannot, as the target's hidden states are gone: they draft with the gap. Rejected drafts cost time only.
+again. Heads cannot, as the target's hidden states are gone: they draft with the gap, which costs accepted tokens only.
+Blocks of the prefix cache that a head lacks are removed from it once a request that may draft has found them, so that
+the next one computes them with the head: else a system prompt of a rest would lack them for ever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest, without_default_skip
 from vllm_spec_plugin.compat.scheduler import Scheduler, SchedulerOutput
@@ -17,7 +19,7 @@ class DrafterRest:
     """Decides for each step whether the drafter rests, and what it computes before it drafts.
 
     Attributes:
-        gaps: what the drafter lacks; stays empty unless it catches up.
+        gaps: what the drafter lacks; stays empty for drafters without keys and values.
     """
 
     def __init__(self, scheduler: Scheduler, after_rest: DrafterAfterRest) -> None:
@@ -30,15 +32,20 @@ class DrafterRest:
         groups = scheduler.kv_cache_config.kv_cache_groups
         null_block = scheduler.kv_cache_manager.block_pool.null_block.block_id
         self.gaps = DrafterGaps([group.kv_cache_spec.block_size for group in groups], null_block)
-        self._scheduler, self._catches_up = scheduler, after_rest is DrafterAfterRest.CATCHES_UP
+        self._scheduler, self._after_rest = scheduler, after_rest
 
-    def planned(self, output: SchedulerOutput) -> None:
-        """Notes the blocks that a step brings; to be called for each step, before it rests or drafts."""
+    def planned(self, output: SchedulerOutput, may_draft: Callable[[str], bool]) -> None:
+        """Notes the blocks that a step brings; to be called for each step, before it rests or drafts.
+
+        Args:
+            output: vLLM's plan of the step.
+            may_draft: whether a request may have drafts soon.
+        """
         if not self.gaps:
             return
         self.gaps.copied(output.kv_cache_block_copies or ())
         for new in output.scheduled_new_reqs:
-            self.gaps.begun(new.req_id, new.num_computed_tokens, new.block_ids)
+            self._begun(new.req_id, new.num_computed_tokens, new.block_ids, may_draft)
         cached = output.scheduled_cached_reqs
         for request_id, added, computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -46,15 +53,22 @@ class DrafterRest:
             if added is None:
                 continue
             if request_id in cached.resumed_req_ids:
-                self.gaps.begun(request_id, computed, added)
+                self._begun(request_id, computed, added, may_draft)
             else:
                 self.gaps.extended(request_id, added)
+
+    def _begun(
+        self, request_id: str, computed: int, tables: Sequence[Sequence[int]], may_draft: Callable[[str], bool]
+    ) -> None:
+        lacking = self.gaps.begun(request_id, computed, tables)
+        if lacking and self._after_rest is DrafterAfterRest.KEEPS_GAP and may_draft(request_id):
+            self._scheduler.kv_cache_manager.evict_blocks(lacking)
 
     def rest(self, output: SchedulerOutput) -> None:
         """Makes the drafter rest in a step."""
         output.num_spec_tokens_to_schedule = REST
         without_default_skip(output)
-        if not self._catches_up:
+        if self._after_rest is DrafterAfterRest.AS_BEFORE:
             return
         for request_id in output.num_scheduled_tokens:
             request = self._scheduler.requests[request_id]
@@ -72,7 +86,7 @@ class DrafterRest:
         Returns:
             The number of tokens that it computes, and the requests that it cannot draft for yet.
         """
-        if not self.gaps.first:
+        if not self.gaps.first or self._after_rest is not DrafterAfterRest.CATCHES_UP:
             return 0, set()
         requests, ends, known = self._scheduler.requests, {}, []
         lacking = {name for name in self.gaps.first.keys() & output.num_scheduled_tokens.keys() if is_served(name)}

@@ -28,10 +28,10 @@ def test_who_finds_a_lacking_block_lacks_what_is_in_it(gaps: DrafterGaps) -> Non
     """Of 10 computed tokens the blocks 1, 2 and a part of 5 were found, and of the other group 11 and a part of 12."""
     gaps.open("a", 4, ([1, 2, 3], [11, 12]))
     assert gaps.blocks == {2, 3, 11, 12}
-    gaps.begun("b", 10, ([1, 2, 5, 6], [21, 12]))
+    assert gaps.begun("b", 10, ([1, 2, 5, 6], [21, 12])) == {2, 12}
     assert gaps.first["b"] == 4
     assert gaps.blocks == {2, 3, 5, 6, 11, 12, 21}
-    gaps.begun("c", 10, ([1, 7, 8, 9], [13, 14]))
+    assert not gaps.begun("c", 10, ([1, 7, 8, 9], [13, 14]))
     assert "c" not in gaps.first
     gaps.begun("d", 0, ([2], [11]))
     assert gaps.blocks == {3, 5, 6, 12, 21}

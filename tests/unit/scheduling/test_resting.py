@@ -39,12 +39,14 @@ class DraftModelPipeline(Pipeline):
     Attributes:
         rests: of each step, whether the drafter rested.
         num_checked: number of drafts for which all keys and values were there.
+        num_found: by request, its tokens that were in the prefix cache.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rests: list[bool] = []
         self.num_checked = 0
+        self.num_found: dict[str, int] = {}
         self._tables: dict[str, list[int]] = {}
         # The text up to a token, by block and offset.
         self._kv: dict[tuple[int, int], tuple[int, ...] | None] = {}
@@ -73,6 +75,8 @@ class DraftModelPipeline(Pipeline):
             self._write(name, first, first + len(tokens))
         for name in output.num_scheduled_tokens:
             self._write(name, before[name], self._computed[name])
+        if self.scheduler._rest is None or self.scheduler._rest._after_rest is DrafterAfterRest.KEEPS_GAP:
+            return outcome
         for name in self.scheduler._adapter.latest.keys() & outcome.req_id_to_index.keys():
             assert all(self._is_right(name, position) for position in range(self._computed[name])), name
             self.num_checked += 1
@@ -81,6 +85,7 @@ class DraftModelPipeline(Pipeline):
     def _follow(self, output: Any) -> None:
         for new in output.scheduled_new_reqs:
             self._tables[new.req_id] = list(new.block_ids[0])
+            self.num_found[new.req_id] = new.num_computed_tokens
         cached = output.scheduled_cached_reqs
         for name, added in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if added is not None:
@@ -219,6 +224,20 @@ def test_who_resumes_on_lacking_blocks_lacks_them_too(monkeypatch: pytest.Monkey
         resumed_req_ids={"a"},
     )
     new = [SimpleNamespace(req_id="d", block_ids=([1, 4],), num_computed_tokens=4)]
-    rest.planned(SimpleNamespace(kv_cache_block_copies=[(1, 7)], scheduled_new_reqs=new, scheduled_cached_reqs=cached))
+    output = SimpleNamespace(kv_cache_block_copies=[(1, 7)], scheduled_new_reqs=new, scheduled_cached_reqs=cached)
+    rest.planned(output, lambda request_id: True)
     assert rest.gaps.first == {"x": 0, "a": 0, "d": 0}
     assert rest.gaps.blocks == {1, 3, 4, 7}
+
+
+@pytest.mark.parametrize(("option", "found"), [({}, 0), ({"spec": "off"}, 20)])
+def test_blocks_that_a_head_lacks_serve_one_more_request_that_may_draft(
+    monkeypatch: pytest.MonkeyPatch, option: dict[str, Any], found: int
+) -> None:
+    """The second request finds 20 tokens of the first one, which had no drafts; the third one if nobody drafted."""
+    pipeline = make(monkeypatch, Switched(), DrafterAfterRest.KEEPS_GAP)
+    for name, options in (("a", {"spec": "off"}), ("b", option), ("c", {})):
+        pipeline.add(name, 1, 22, 4, **options)
+        pipeline.finish()
+    assert pipeline.num_found == {"a": 0, "b": 20, "c": found}
+    assert not pipeline.scheduler._rest.gaps.first
