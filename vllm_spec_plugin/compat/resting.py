@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.compat.types import GPUModelRunner, SchedulerOutput, V2InputBatch, VllmConfig
+    from vllm_spec_plugin.compat.types import (
+        GPUModelRunner,
+        SamplerOutput,
+        SchedulerOutput,
+        SpecDecodeMetadata,
+        V2InputBatch,
+        VllmConfig,
+    )
 
 # In place of the draft tokens of a step in vLLM's `SchedulerOutput`: the drafter does not run. With 0 it runs once.
 REST = -1
@@ -76,6 +83,25 @@ def resting_on_v1(runner: "GPUModelRunner", propose: Callable[..., Any]) -> Call
         return torch.empty(len(sampled), 0, dtype=torch.int64, device=sampled.device)
 
     return proposed
+
+
+def has_no_speculation(runner: "GPUModelRunner", output: "SchedulerOutput") -> bool:
+    """Whether V1 can run a step as without speculation: it rests, verifies nothing, and nothing is known late.
+
+    Recurrent state is kept by numbers of draft tokens, also where there are none.
+    """
+    is_idle = output.num_spec_tokens_to_schedule == REST and not output.scheduled_spec_decode_tokens
+    return is_idle and not runner.use_async_scheduling and not runner.model_config.has_inner_state
+
+
+def sampling_on_v1(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns V1's `_sample` that verifies in steps with drafts only; vLLM's does in all, which takes its time."""
+
+    def sampled(logits: torch.Tensor | None, drafts: "SpecDecodeMetadata | None") -> "SamplerOutput":
+        output: SamplerOutput = sample(logits, None if drafts is None or drafts.max_spec_len == 0 else drafts)
+        return output
+
+    return sampled
 
 
 def resting_on_v2(drafts: torch.Tensor, propose: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.catch_up import MissingTokens, catch_up_on_v1, catching_up_on_v2, note_missing
-from vllm_spec_plugin.compat.resting import resting_on_v1, resting_on_v2
+from vllm_spec_plugin.compat.resting import has_no_speculation, resting_on_v1, resting_on_v2, sampling_on_v1
 from vllm_spec_plugin.compat.runner import drafting_call
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import plan_of
@@ -23,6 +23,21 @@ class RestsDrafter(Worker):
     """
 
     rests_drafter = True
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Runs a step; on V1 as without speculation where its drafter rests."""
+        runner: Any = self.model_runner
+        if not self.use_v2_model_runner and has_no_speculation(runner, scheduler_output):
+            # Until the step's tokens are sampled.
+            runner.speculative_config = None
+        return super().execute_model(scheduler_output)
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Samples, and lets the next step have speculation."""
+        try:
+            return super().sample_tokens(grammar_output)
+        finally:
+            self.model_runner.speculative_config = self.vllm_config.speculative_config
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Loads the model, and puts itself before the drafter's calls."""
@@ -45,6 +60,7 @@ class RestsDrafter(Worker):
             if is_draft_model:
                 propose = _catching_up_on_v1(runner, propose)
             propose = resting_on_v1(runner, propose)
+            runner._sample = sampling_on_v1(runner._sample)
         setattr(owner, name, propose)
 
 

@@ -70,7 +70,8 @@ class DrafterRest:
         without_default_skip(output)
         if self._after_rest is DrafterAfterRest.AS_BEFORE:
             return
-        for request_id in output.num_scheduled_tokens:
+        # Of others with a gap, `planned` has noted new blocks.
+        for request_id in output.num_scheduled_tokens.keys() - self.gaps.first.keys():
             request = self._scheduler.requests[request_id]
             # Where scheduling is asynchronous, drafts under way may be rejected.
             first = request.num_computed_tokens - request.num_in_flight_tokens

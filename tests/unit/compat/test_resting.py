@@ -10,8 +10,10 @@ from vllm_spec_plugin.compat.resting import (
     REST,
     DrafterAfterRest,
     after_rest,
+    has_no_speculation,
     resting_on_v1,
     resting_on_v2,
+    sampling_on_v1,
     without_default_skip,
 )
 
@@ -114,3 +116,29 @@ def test_v2_gets_placeholders() -> None:
     assert proposed(input_batch=batch, num_speculative_tokens=REST).tolist() == [[-1] * 3] * 2
     assert proposed(batch, num_speculative_tokens=0) == "drafts"
     assert proposed(batch, dummy_run=True) == "drafts"
+
+
+@pytest.mark.parametrize(
+    ("length", "drafts", "is_async", "is_recurrent", "expected"),
+    [
+        (REST, {}, False, False, True),
+        (0, {}, False, False, False),
+        (REST, {"a": [5]}, False, False, False),
+        (REST, {}, True, False, False),
+        (REST, {}, False, True, False),
+    ],
+)
+def test_v1_runs_a_step_as_without_speculation(
+    length: int, drafts: dict[str, list[int]], is_async: bool, is_recurrent: bool, expected: bool
+) -> None:
+    runner: Any = SimpleNamespace(
+        use_async_scheduling=is_async, model_config=SimpleNamespace(has_inner_state=is_recurrent)
+    )
+    output: Any = SimpleNamespace(num_spec_tokens_to_schedule=length, scheduled_spec_decode_tokens=drafts)
+    assert has_no_speculation(runner, output) == expected
+
+
+def test_v1_verifies_only_where_there_are_drafts() -> None:
+    sampled = sampling_on_v1(lambda logits, drafts: drafts)
+    some, none = SimpleNamespace(max_spec_len=2), SimpleNamespace(max_spec_len=0)
+    assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]  # type: ignore[arg-type]

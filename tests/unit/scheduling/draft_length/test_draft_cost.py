@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
+from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep
 from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
 from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 from .curves import Noise
 
@@ -96,6 +97,15 @@ def test_drafting_costs_a_tenth_of_a_step_per_pass_until_it_is_measured():
     model.probed(0.02)
     model.measured(Drafting(0, 0, 0, 0.5))
     assert model.draft_cost.coefficients.tolist() == before
+
+
+@pytest.mark.parametrize("in_one_pass", [False, True])
+def test_a_pass_that_drafts_all_tokens_is_paid_once(in_one_pass):
+    """Seconds per step, per pass and per draft token."""
+    step_cost = StepCost(64, [(1, 0.01)], has_drafter=True)
+    found = DraftCostInStep(step_cost, in_one_pass=in_one_pass).coefficients
+    each_pass, each_token, _ = step_cost.drafter_seconds
+    assert found.tolist() == ([each_pass, 0, each_token] if in_one_pass else [0, each_pass, each_token])
 
 
 SECONDS = st.one_of(st.floats(), st.floats(0, 1e6))

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Drafting,
+    DraftRequest,
+    MeasuredStep,
+    StepBatch,
+    StepMode,
+)
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.on_off import RETRY_SHARE, OnOffComparison
 from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 SEED = 7
@@ -58,8 +67,12 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], StepBatch(4, 4, 400, 16)
     for num_steps in (1, 2, 4, 8, 16, 16):
         assert control.begin_step(4, may_skip=False) is StepMode.DRAFTS
+        assert not control.is_off_for_long
         assert control.plan(requests, batch) == [()] * 4
+        # It may be, once plans are reused as long as they can be.
+        assert control.is_off_for_long == (num_steps == 16)
         assert [control.begin_step(4, may_skip=False) for _ in range(num_steps)] == [StepMode.OFF] * num_steps
+        assert control.is_off_for_long == (num_steps == 16)
     assert control.plan(requests, batch) == [()] * 4
     assert control.begin_step(5, may_skip=False) is StepMode.DRAFTS
 
@@ -76,6 +89,44 @@ def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
         else:
             comparison.measured(step(0.01, drafted=False), cost)
     assert num_skipped == 37
+
+
+def test_off_for_long_ends_before_the_steps_that_are_measured_last() -> None:
+    """After a loss many steps have no drafts; the last 16 are not for long, nor is a short block."""
+    comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
+    assert comparison.is_off(4)
+    assert not comparison.is_off_for_long(4)
+    for _ in range(60):
+        if not comparison.is_off_for_long(4):
+            drafted = not comparison.is_off(4)
+            comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost)
+    lasting = [comparison.is_off_for_long(4)]
+    while comparison.is_off(4):
+        comparison.measured(step(0.01, drafted=False), cost)
+        lasting.append(comparison.is_off_for_long(4))
+    assert len(lasting) > 128
+    assert lasting == [True] * (len(lasting) - 17) + [False] * 17
+
+
+def without_drafts(seconds: float, passes: int) -> MeasuredStep:
+    """A step of four requests after which nothing is drafted, and in which the drafter made its first pass or none."""
+    drafting = (Drafting(0, 0, 0, 0.0, is_timed=False),)
+    return MeasuredStep(4, 4, 400, seconds, drafting, drafter_passes=passes)
+
+
+def test_the_first_pass_of_a_drafter_that_nobody_needs_is_no_time_of_steps_without_speculation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pass takes 2 of 12 milliseconds; both kinds of steps are compared as 10."""
+    config = parse_config({"proposer": {"method": "vllm", "config": {"method": "ngram"}}}, "plugin.yaml")
+    control = create_control(config, 512, True)
+    assert isinstance(control, OptimalControl)
+    compared: list[float] = []
+    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, cost: compared.append(step.seconds))
+    for i in range(400):
+        control.measured(without_drafts(0.010 + 0.002 * (i % 2), i % 2))
+    assert compared[-2:] == pytest.approx([0.01, 0.01], rel=0.02)
+    assert control.step_cost.drafter_seconds[0] == pytest.approx(0.002, rel=0.1)
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
