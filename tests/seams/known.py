@@ -11,6 +11,7 @@ FEATURES = {
     "heads": ("compat.eagle3", "drafting.head_engine", "drafting.target_states"),
     "draft models": ("compat.draft_attention", "compat.draft_model", "compat.draft_pass", "drafting.draft_engine"),
     "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
+    "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "forward.resting", "scheduling.resting"),
     "texts on V2": ("compat.v2", "forward.on_v2", "scheduling.text", "scheduling.text_drafts"),
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": (
@@ -32,6 +33,18 @@ BY_HAND = {
         "vllm._custom_ops:cpu_attn_get_scheduler_metadata",
         "vllm._custom_ops:cpu_attn_reshape_and_cache",
         "vllm.compilation.decorators:_support_torch_compile",
+    ),
+    # Methods of V2's draft model, called on the live one.
+    "compat.catch_up": (
+        "vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator._build_attn_metadata",
+        "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator:StandaloneARSpeculator._run_model",
+        "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator:StandaloneARSpeculator.propose",
+    ),
+    # Methods of V1's, as well.
+    "compat.resting": (
+        "vllm.v1.spec_decode.llm_base_proposer:SpecDecodeBaseProposer.prepare_next_token_ids_padded",
+        "vllm.v1.spec_decode.llm_base_proposer:SpecDecodeBaseProposer.propose",
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
     ),
     # Set late, and copied to the draft's.
     "compat.draft_attention": (

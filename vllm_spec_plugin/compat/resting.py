@@ -25,7 +25,7 @@ _WITH_KV = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
 class DrafterAfterRest(Enum):
-    """What a drafter does after it has rested: all as before, computing what it lacks, or drafting without."""
+    """Behaviour of a drafter after it has rested: all as before, computing what it lacks, or drafting without."""
 
     AS_BEFORE = auto()
     CATCHES_UP = auto()

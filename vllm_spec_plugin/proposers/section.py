@@ -133,7 +133,7 @@ class ProposerConfig(Section):
 
     @property
     def drafts_in_one_pass(self) -> bool:
-        """Of vLLM's drafters, whether a draft of any length takes one forward pass."""
+        """Whether a draft of any length takes one forward pass; of vLLM's drafters only."""
         return False
 
     @property

@@ -10,7 +10,7 @@ Tables = Sequence[Sequence[int]]
 
 
 class DrafterGaps:
-    """Follows which requests and blocks lack the drafter's keys and values, until they are computed or written anew.
+    """Follows which requests and blocks lack the drafter's keys and values, until these are computed or blocks reused.
 
     Attributes:
         first: per request with a gap, the first position that may lack them; later ones may as well.
@@ -73,7 +73,7 @@ class DrafterGaps:
         return lacking
 
     def extended(self, request_id: str, added: Tables) -> None:
-        """Notes blocks that a running request gets, and that a step with the drafter writes anew."""
+        """Notes blocks that a running request gets, and that a step with the drafter writes."""
         change = self.blocks.update if request_id in self.first else self.blocks.difference_update
         for table in added:
             change(table)

@@ -4,7 +4,7 @@ vLLM runs its drafter in every step, also for no drafts, so that it has keys and
 rested lacks some (`DrafterGaps`). A draft model computes them from the tokens before it drafts for such a request
 again. Heads cannot, as the target's hidden states are gone: they draft with the gap, which costs accepted tokens only.
 Blocks of the prefix cache that a head lacks are removed from it once a request that may draft has found them, so that
-the next one computes them with the head: else a system prompt of a rest would lack them for ever.
+the next one computes them with the head: else a system prompt of a rest would always lack them.
 """
 
 from collections.abc import Callable, Sequence

@@ -72,7 +72,7 @@ def test_a_drafter_without_keys_and_values_rests_beside_a_connector() -> None:
 
 
 def test_vllms_own_sign_for_no_drafts_gives_way() -> None:
-    """Of vLLM 0.33; 0.32 has none."""
+    """The sign is of vLLM 0.33; 0.32 has none."""
     newer, older = SimpleNamespace(skip_drafts=True), SimpleNamespace()
     without_default_skip(newer)
     without_default_skip(older)

@@ -1,4 +1,4 @@
-"""What a drafter lacks after rests, by request and block."""
+"""Keys and values that a drafter lacks after rests, by request and block."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_a_step_without_the_drafter_leaves_its_blocks_lacking(gaps: DrafterGaps)
 
 
 def test_who_finds_a_lacking_block_lacks_what_is_in_it(gaps: DrafterGaps) -> None:
-    """Of 10 computed tokens the blocks 1, 2 and a part of 5 were found, and of the other group 11 and a part of 12."""
+    """The blocks 1, 2 and a part of 5 have 10 computed tokens; in the other group 21 and a part of 12 have them."""
     gaps.open("a", 4, ([1, 2, 3], [11, 12]))
     assert gaps.blocks == {2, 3, 11, 12}
     assert gaps.begun("b", 10, ([1, 2, 5, 6], [21, 12])) == {2, 12}
