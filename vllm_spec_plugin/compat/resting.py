@@ -1,7 +1,7 @@
 """Steps in which vLLM's drafters do not run: whether they may, and what a runner needs all the same."""
 
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,9 +27,9 @@ _WITH_KV = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark")
 class DrafterAfterRest(Enum):
     """Behaviour of a drafter after it has rested: all as before, computing what it lacks, or drafting without."""
 
-    AS_BEFORE = auto()
-    CATCHES_UP = auto()
-    KEEPS_GAP = auto()
+    AS_BEFORE = "drafts as before"
+    CATCHES_UP = "computes what it lacks"
+    KEEPS_GAP = "drafts without what it lacks"
 
 
 def after_rest(vllm_config: "VllmConfig") -> DrafterAfterRest | str:

@@ -58,6 +58,7 @@ class NativeScheduler(SpecScheduling):
         self._rest: DrafterRest | None = None
         if isinstance(after, DrafterAfterRest):
             self._rest = DrafterRest(self, after)
+            logger.info("vLLM's drafter rests in steps after which nobody drafts; then it %s", after.value)
         else:
             logger.warning("vLLM's drafter runs in every step, also where nobody drafts: %s", after)
 

@@ -73,7 +73,8 @@ def test_a_drafter_without_keys_and_values_rests_beside_a_connector() -> None:
 
 def test_vllms_own_sign_for_no_drafts_gives_way() -> None:
     """The sign is of vLLM 0.33; 0.32 has none."""
-    newer, older = SimpleNamespace(skip_drafts=True), SimpleNamespace()
+    newer: Any = SimpleNamespace(skip_drafts=True)
+    older: Any = SimpleNamespace()
     without_default_skip(newer)
     without_default_skip(older)
     assert newer.skip_drafts is False
@@ -140,5 +141,6 @@ def test_v1_runs_a_step_as_without_speculation(
 
 def test_v1_verifies_only_where_there_are_drafts() -> None:
     sampled = sampling_on_v1(lambda logits, drafts: drafts)
-    some, none = SimpleNamespace(max_spec_len=2), SimpleNamespace(max_spec_len=0)
-    assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]  # type: ignore[arg-type]
+    some: Any = SimpleNamespace(max_spec_len=2)
+    none: Any = SimpleNamespace(max_spec_len=0)
+    assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]

@@ -15,7 +15,8 @@ class Worker:
     """Stands for vLLM's worker; notes what its runner has of speculation while it runs and samples."""
 
     def __init__(self, method: str, *, is_v2: bool) -> None:
-        self.use_v2_model_runner, self.seen = is_v2, []
+        self.use_v2_model_runner = is_v2
+        self.seen: list[Any] = []
         speculative = SimpleNamespace(method=method)
         self.vllm_config = SimpleNamespace(additional_config=None, speculative_config=speculative)
         self.model_runner = SimpleNamespace(

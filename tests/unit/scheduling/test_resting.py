@@ -11,7 +11,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from tests.fixed_length import native as native_file
 from tests.unit.scheduling.pipeline import Pipeline
-from tests.unit.ways.checks import either
+from tests.unit.scheduling.test_pipelines import either
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest
 from vllm_spec_plugin.messages import plan_of
 from vllm_spec_plugin.scheduling import native
@@ -125,7 +125,8 @@ def test_a_draft_model_drafts_with_all_keys_and_values(
     monkeypatch.setattr("vllm_spec_plugin.scheduling.draft_length.random_lengths._OFF_FOR_LONG", 0.2)
     sizes = {f"r{i}": (i % 4, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(40)}
     for i, (name, size) in enumerate(sizes.items()):
-        pipeline.add(name, *size, **({"spec": "off"} if i % 5 == 0 else {}))
+        options: dict[str, Any] = {"spec": "off"} if i % 5 == 0 else {}
+        pipeline.add(name, *size, **options)
         for _ in range(rng.randint(1, 5)):
             pipeline.step()
     pipeline.finish()
@@ -185,10 +186,11 @@ def test_a_drafter_with_kv_rests_when_the_policy_is_off_for_long(
     assert pipeline.counters["vllm"].drafter_passes == (0 if rests else 4)
 
 
-def test_without_a_reason_the_start_is_silent(
+def test_the_log_at_start_says_whether_the_drafter_rests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(monkeypatch, Switched(), DrafterAfterRest.KEEPS_GAP)
+    assert "rests in steps after which nobody drafts; then it drafts without what it lacks" in caplog.text
     assert "runs in every step" not in caplog.text
     make(monkeypatch, Switched(), "suffix may follow each step's tokens")
     assert "runs in every step, also where nobody drafts: suffix may follow each step's tokens" in caplog.text
@@ -205,10 +207,10 @@ def test_a_gap_that_a_pass_has_no_room_for_is_filled_in_several_steps(monkeypatc
     control.is_off = control.is_off_for_long = False
     pipeline.step()
     assert pipeline.scheduler._rest.gaps.first == {"a": 23}
-    assert not pipeline.num_checked
+    checked = [pipeline.num_checked]
     pipeline.step()
     assert not pipeline.scheduler._rest.gaps
-    assert pipeline.num_checked == 1
+    assert [*checked, pipeline.num_checked] == [0, 1]
     pipeline.finish()
     assert pipeline.outputs("a", 36, 11) == pipeline.expected(1, 36, 11)
 
