@@ -234,7 +234,8 @@ def _layouts() -> list[str]:
         shown = "; ".join(f"{', '.join(what)}: {allowed}" for allowed, what in served.items())
         lines.append(f"| `{flag}` | {shown or 'any'} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
-    return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts)."]
+    rests = "vLLM's drafters [never rest](native.md#when-nobody-drafts) with data parallelism or pipeline stages."
+    return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts).", "", rests]
 
 
 def _connectors() -> list[str]:
@@ -251,6 +252,7 @@ def _connectors() -> list[str]:
         "| others | `method: vllm` alone | |",
         "",
         f"{unserved[0].upper()}{unserved[1:]}.",
+        "vLLM's drafters with keys and values of their own [never rest](native.md#when-nobody-drafts) beside one.",
         "",
         "With NIXL and a drafter that is a model, servers for prefill and decode need the same drafter: vLLM checks it",
         "at the handshake ([49230](https://github.com/vllm-project/vllm/pull/49230)).",
