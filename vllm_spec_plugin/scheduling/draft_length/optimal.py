@@ -249,20 +249,17 @@ class OptimalControl:
                 if kept.steps_left > 0 and drafts and step.has_drafts:
                     return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
-        drafter = [
-            (step.drafter_passes, each.num_drafted, step.is_uneven) for each in step.drafting if not each.is_timed
-        ]
-        seconds = step.seconds
+        drafter, seconds = self._work_of_drafter(step), step.seconds
         if step.drafter_passes and not drafts:
             # Compared is a step without speculation: its drafter rests.
-            seconds -= step.drafter_passes * float(self.step_cost.drafter_seconds[0])
+            seconds -= float(self.step_cost.drafter_seconds[:2] @ drafter[:2])
         self.step_cost.observe(
             step.num_tokens,
             step.num_requests,
             step.context,
             step.seconds - drafting_seconds,
             has_drafts=step.has_drafts or drafts,
-            drafter=drafter[0] if drafter else (0, 0, False),
+            drafter=drafter,
         )
         catch_up = 0.0
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
@@ -281,6 +278,14 @@ class OptimalControl:
             self.forecast is not None,
         )
         self._comparison.measured(compared, self.step_cost)
+
+    def _work_of_drafter(self, step: MeasuredStep) -> tuple[int, int, bool]:
+        """Returns passes, rows and unevenness of a drafter whose time is part of a step, as `StepCost.observe`."""
+        if all(each.is_timed for each in step.drafting):
+            return 0, 0, False
+        # The first pass has a row per request, also where nothing is drafted.
+        rows = step.drafting[-1].num_drafted or step.num_requests * step.drafter_passes
+        return step.drafter_passes, rows, step.is_uneven
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Restarts the cost models from steps timed at start-up, as (tokens, seconds)."""
