@@ -97,7 +97,7 @@ test: setup ## Run one test of each mechanism, statistical ones with smaller sam
 	$(ALONE) -m "whole_machine and not full"
 
 # What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, start-up.
-SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_storm.py \
+SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_resting.py tests/engine/test_storm.py \
 	tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
