@@ -88,17 +88,23 @@ def resting_on_v1(runner: "GPUModelRunner", propose: Callable[..., Any]) -> Call
 def has_no_speculation(runner: "GPUModelRunner", output: "SchedulerOutput") -> bool:
     """Whether V1 can run a step as without speculation: it rests, verifies nothing, and nothing is known late.
 
-    Recurrent state is kept by numbers of draft tokens, also where there are none.
+    Recurrent state is kept by numbers of draft tokens, also where there are none; and so are thinking budgets.
     """
     is_idle = output.num_spec_tokens_to_schedule == REST and not output.scheduled_spec_decode_tokens
-    return is_idle and not runner.use_async_scheduling and not runner.model_config.has_inner_state
+    counts_drafts = runner.model_config.has_inner_state or runner.input_batch.thinking_budget_state_holder is not None
+    return is_idle and not counts_drafts and not runner.use_async_scheduling
 
 
-def sampling_on_v1(sample: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns V1's `_sample` that verifies in steps with drafts only; vLLM's does in all, which takes its time."""
+def sampling_on_v1(runner: "GPUModelRunner", sample: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns V1's `_sample` that verifies in steps with drafts only; vLLM's does in all, which takes its time.
+
+    In an engine with speculation only verification applies thinking budgets.
+    """
 
     def sampled(logits: torch.Tensor | None, drafts: "SpecDecodeMetadata | None") -> "SamplerOutput":
-        output: SamplerOutput = sample(logits, None if drafts is None or drafts.max_spec_len == 0 else drafts)
+        if drafts is not None and drafts.max_spec_len == 0 and runner.input_batch.no_thinking_budget:
+            drafts = None
+        output: SamplerOutput = sample(logits, drafts)
         return output
 
     return sampled

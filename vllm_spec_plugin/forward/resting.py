@@ -60,7 +60,7 @@ class RestsDrafter(Worker):
             if is_draft_model:
                 propose = _catching_up_on_v1(runner, propose)
             propose = resting_on_v1(runner, propose)
-            runner._sample = sampling_on_v1(runner._sample)
+            runner._sample = sampling_on_v1(runner, runner._sample)
         setattr(owner, name, propose)
 
 

@@ -120,27 +120,33 @@ def test_v2_gets_placeholders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "drafts", "is_async", "is_recurrent", "expected"),
+    ("length", "drafts", "is_async", "is_recurrent", "budgets", "expected"),
     [
-        (REST, {}, False, False, True),
-        (0, {}, False, False, False),
-        (REST, {"a": [5]}, False, False, False),
-        (REST, {}, True, False, False),
-        (REST, {}, False, True, False),
+        (REST, {}, False, False, None, True),
+        (0, {}, False, False, None, False),
+        (REST, {"a": [5]}, False, False, None, False),
+        (REST, {}, True, False, None, False),
+        (REST, {}, False, True, None, False),
+        (REST, {}, False, False, object(), False),
     ],
 )
 def test_v1_runs_a_step_as_without_speculation(
-    length: int, drafts: dict[str, list[int]], is_async: bool, is_recurrent: bool, expected: bool
+    length: int, drafts: dict[str, list[int]], is_async: bool, is_recurrent: bool, budgets: Any, expected: bool
 ) -> None:
     runner: Any = SimpleNamespace(
-        use_async_scheduling=is_async, model_config=SimpleNamespace(has_inner_state=is_recurrent)
+        use_async_scheduling=is_async,
+        model_config=SimpleNamespace(has_inner_state=is_recurrent),
+        input_batch=SimpleNamespace(thinking_budget_state_holder=budgets),
     )
     output: Any = SimpleNamespace(num_spec_tokens_to_schedule=length, scheduled_spec_decode_tokens=drafts)
     assert has_no_speculation(runner, output) == expected
 
 
 def test_v1_verifies_only_where_there_are_drafts() -> None:
-    sampled = sampling_on_v1(lambda logits, drafts: drafts)
+    runner: Any = SimpleNamespace(input_batch=SimpleNamespace(no_thinking_budget=True))
+    sampled = sampling_on_v1(runner, lambda logits, drafts: drafts)
     some: Any = SimpleNamespace(max_spec_len=2)
     none: Any = SimpleNamespace(max_spec_len=0)
     assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]
+    runner.input_batch.no_thinking_budget = False
+    assert sampled(None, none) is none

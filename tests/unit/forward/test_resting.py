@@ -23,6 +23,7 @@ class Worker:
             speculative_config=speculative,
             use_async_scheduling=False,
             model_config=SimpleNamespace(has_inner_state=False),
+            input_batch=SimpleNamespace(thinking_budget_state_holder=None),
             propose_draft_token_ids=lambda *args: "drafts",
             _sample=lambda *args: "sampled",
         )
