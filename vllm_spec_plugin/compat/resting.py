@@ -102,7 +102,9 @@ def sampling_on_v1(runner: "GPUModelRunner", sample: Callable[..., Any]) -> Call
     """
 
     def sampled(logits: torch.Tensor | None, drafts: "SpecDecodeMetadata | None") -> "SamplerOutput":
-        if drafts is not None and drafts.max_spec_len == 0 and runner.input_batch.no_thinking_budget:
+        budgets = runner.input_batch.thinking_budget_state_holder
+        has_budgets = budgets is not None and budgets.has_tracked_requests()
+        if drafts is not None and drafts.max_spec_len == 0 and not has_budgets:
             drafts = None
         output: SamplerOutput = sample(logits, drafts)
         return output

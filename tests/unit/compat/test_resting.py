@@ -143,10 +143,12 @@ def test_v1_runs_a_step_as_without_speculation(
 
 
 def test_v1_verifies_only_where_there_are_drafts() -> None:
-    runner: Any = SimpleNamespace(input_batch=SimpleNamespace(no_thinking_budget=True))
+    runner: Any = SimpleNamespace(input_batch=SimpleNamespace(thinking_budget_state_holder=None))
     sampled = sampling_on_v1(runner, lambda logits, drafts: drafts)
     some: Any = SimpleNamespace(max_spec_len=2)
     none: Any = SimpleNamespace(max_spec_len=0)
     assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]
-    runner.input_batch.no_thinking_budget = False
-    assert sampled(None, none) is none
+    for has_budgets in (True, False):
+        budgets = SimpleNamespace(has_tracked_requests=lambda has=has_budgets: has)
+        runner.input_batch.thinking_budget_state_holder = budgets
+        assert sampled(None, none) is (none if has_budgets else None)
