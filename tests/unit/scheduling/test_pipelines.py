@@ -106,7 +106,9 @@ def test_with_two_stages_outputs_are_those_without_drafts(num_blocks: int, make:
 def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
     kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As with replicas, whose drafters do not rest either."""
     monkeypatch.setattr(native, "can_shorten", lambda config: False)
+    monkeypatch.setattr(native, "after_rest", lambda config: "replicas run in step")
     pipeline = make(kind, policy="random")
     pipeline.add("a", 1, 5, 30)
     for _ in range(5):
