@@ -103,7 +103,7 @@ SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/tes
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
 	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical and not full" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
-test-unit: setup ## Run the tests that need no engine (a minute or two)
+test-unit: setup ## Run the tests that need no engine (5 to 10 minutes)
 	$(UNIT)
 
 test-full: setup ## Run every test with full-size samples
