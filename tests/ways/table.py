@@ -223,21 +223,14 @@ RULES: tuple[Rule, ...] = (
         "requests_lost",
         "requests that a head lacks hidden states for are counted",
         _in_worker("tests/engine/test_eagle3.py::test_a_fault_of_the_head_costs_drafts"),
-        (_BY_VLLM, NOT_NEEDED + "vLLM's heads compute every step; Medusa heads need the last state only"),
+        (_BY_VLLM, NOT_NEEDED + "vLLM's heads draft with the states that they have; Medusa heads need the last one only"),
     ),
-    _rule(
-        "counter",
-        "drafter_passes",
-        "passes of the drafter are counted",
-        ({Way.OWN}, _NO_REST),
-        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
-    ),
-    _rule(
-        "counter",
-        "drafter_rests",
-        "steps in which the drafter rests are counted",
-        ({Way.OWN}, _NO_REST),
-        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+    *(
+        _rule("counter", name, statement, ({Way.OWN}, _NO_REST), ({Way.TOKEN_ONLY}, _NO_DRAFTER))
+        for name, statement in (
+            ("drafter_passes", "passes of the drafter are counted"),
+            ("drafter_rests", "steps in which the drafter rests are counted"),
+        )
     ),
     _rule(
         "counter",

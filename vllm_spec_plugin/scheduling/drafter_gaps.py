@@ -67,7 +67,8 @@ class DrafterGaps:
             self.blocks.difference_update(table[num_found:])
             found = [i for i, block in enumerate(table[:num_found]) if block in self.blocks]
             lacking.update(table[i] for i in found)
-            first = min([first, *(i * size for i in found[:1])])
+            if found:
+                first = min(first, found[0] * size)
         if lacking:
             self.open(request_id, first, tables)
         return lacking
