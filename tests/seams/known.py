@@ -4,7 +4,7 @@
 # need chains, too; heads also need what draft models need.
 FEATURES = {
     "chains": (
-        *(f"compat.{name}" for name in ("cpu", "cuda", "kv_cache", "runner", "sampling", "scheduler")),
+        *(f"compat.{name}" for name in ("cpu", "cuda", "kv_cache", "runner", "sampling", "scheduler", "step_blocks")),
         *("drafting", "forward", "kv", "scheduling", "verification"),
     ),
     "trees": ("compat.tree_attention", "forward.trees", "kv.tree_forks"),

@@ -223,7 +223,10 @@ RULES: tuple[Rule, ...] = (
         "requests_lost",
         "requests that a head lacks hidden states for are counted",
         _in_worker("tests/engine/test_eagle3.py::test_a_fault_of_the_head_costs_drafts"),
-        (_BY_VLLM, NOT_NEEDED + "vLLM's heads draft with the states that they have; Medusa heads need the last one only"),
+        (
+            _BY_VLLM,
+            NOT_NEEDED + "vLLM's heads draft with what they have; Medusa heads need the last state only",
+        ),
     ),
     *(
         _rule("counter", name, statement, ({Way.OWN}, _NO_REST), ({Way.TOKEN_ONLY}, _NO_DRAFTER))

@@ -1,8 +1,8 @@
 """vLLM's draft models compute keys and values that they lack, in one pass more before they draft; V2's draft as many
 tokens as are asked for."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,27 +24,26 @@ def catch_up_on_v1(runner: "GPUModelRunner", missing: MissingTokens, step: "Comm
         missing: what the draft model lacks, of requests of the step; all before the step's tokens.
         step: metadata of the step.
     """
+    drafter: Any = runner.drafter
     rows = torch.tensor([runner.input_batch.req_id_to_index[name] for name in missing], device=runner.device)
-    tokens, positions, starts, ends = _laid_out(missing.values(), runner.device)
-    lengths = starts.diff()
-    tables, size = step.block_table_tensor[rows], runner.drafter.block_size  # type: ignore[union-attr] # a draft model
-    blocks = tables[torch.arange(len(rows), device=rows.device).repeat_interleave(lengths), positions // size]
+    on_host = _laid_out(missing.values())
+    tokens, positions, starts, ends, own_rows = (each.to(runner.device, non_blocking=True) for each in on_host)
+    tables, size = step.block_table_tensor[rows], drafter.block_size
+    blocks = tables[own_rows, positions // size]
     own = step.replace(
         query_start_loc=starts,
-        query_start_loc_cpu=starts.cpu(),
+        query_start_loc_cpu=on_host.starts,
         seq_lens=ends,
-        seq_lens_cpu_upper_bound=ends.cpu(),
+        seq_lens_cpu_upper_bound=on_host.ends,
         num_reqs=len(rows),
         num_actual_tokens=len(tokens),
-        max_query_len=int(lengths.max()),
-        max_seq_len=int(ends.max()),
+        max_query_len=int(on_host.starts.diff().max()),
+        max_seq_len=int(on_host.ends.max()),
         block_table_tensor=tables,
         slot_mapping=blocks * size + positions % size,
         positions=None,
         is_prefilling=None,
-        **{name: None for name in ("_seq_lens_cpu", "_num_computed_tokens_cpu") if hasattr(step, name)},
     )
-    drafter: Any = runner.drafter
     drafter.propose(
         num_speculative_tokens=0,
         target_token_ids=tokens,
@@ -58,16 +57,26 @@ def catch_up_on_v1(runner: "GPUModelRunner", missing: MissingTokens, step: "Comm
     )
 
 
-def _laid_out(missing: "Any", device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns tokens and positions, [num_tokens]; starts, [n + 1]; positions after the last token, [n]."""
+class _Pass(NamedTuple):
+    """Tokens of a pass on the host: their ids, positions and rows, [num_tokens]; starts, [n + 1]; ends, [n]."""
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    starts: torch.Tensor
+    ends: torch.Tensor
+    rows: torch.Tensor
+
+
+def _laid_out(missing: Collection[tuple[int, list[int]]]) -> _Pass:
+    """Returns a pass over tokens from a first position on, a row for each; a row's end is the position after them."""
     firsts = np.array([first for first, _ in missing], np.int64)
     lengths = np.array([len(tokens) for _, tokens in missing], np.int64)
     starts = np.concatenate(([0], lengths.cumsum())).astype(np.int32)
-    positions = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    positions = np.arange(starts[-1]) + (firsts - starts[:-1])[rows]
     tokens = np.concatenate([np.asarray(tokens, np.int32) for _, tokens in missing])
     ends = (firsts + lengths).astype(np.int32)
-    found = [torch.from_numpy(each).to(device, non_blocking=True) for each in (tokens, positions, starts, ends)]
-    return found[0], found[1], found[2], found[3]
+    return _Pass(*map(torch.from_numpy, (tokens, positions, starts, ends, rows)))
 
 
 def note_missing(runner: "V2ModelRunner", missing_of: Callable[[Any], MissingTokens]) -> None:
@@ -124,10 +133,9 @@ def _catch_up_on_v2(speculator: Any, batch: "V2InputBatch", missing: MissingToke
 
     count, buffers = batch.num_reqs, speculator.input_buffers
     # Each request of the step has a row; others compute one token, and write nothing.
-    laid_out = [missing.get(name, (0, [0])) for name in batch.req_ids]
-    tokens, positions, starts, ends = _laid_out(laid_out, speculator.device)
-    starts_np = np.concatenate(([0], np.cumsum([len(own) for _, own in laid_out]))).astype(np.int32)
-    idle = [start for start, name in zip(starts_np, batch.req_ids, strict=False) if name not in missing]
+    on_host = _laid_out([missing.get(name, (0, [0])) for name in batch.req_ids])
+    tokens, positions, starts, ends, rows = (each.to(speculator.device, non_blocking=True) for each in on_host)
+    is_idle = torch.tensor([name not in missing for name in batch.req_ids], device=speculator.device)
     buffers.query_start_loc[: count + 1].copy_(starts)
     buffers.seq_lens[:count].copy_(ends)
     slots = speculator.block_tables.compute_slot_mappings(
@@ -137,14 +145,13 @@ def _catch_up_on_v2(speculator: Any, batch: "V2InputBatch", missing: MissingToke
         len(tokens),
         out=speculator.expanded_slot_mappings,
     )
-    if idle:
-        slots[:, torch.tensor(idle, device=slots.device)] = _NO_SLOT
+    slots.masked_fill_(is_idle[rows], _NO_SLOT)
     descriptor = BatchExecutionDescriptor(cg_mode=CUDAGraphMode.NONE, num_tokens=len(tokens), num_reqs=count)
     attention = speculator._build_attn_metadata(
         num_reqs=count,
         batch_desc=descriptor,
-        query_start_loc_np=starts_np,
-        seq_lens_cpu_upper_bound=torch.tensor([first + len(own) for first, own in laid_out], dtype=torch.int32),
+        query_start_loc_np=on_host.starts.numpy(),
+        seq_lens_cpu_upper_bound=on_host.ends,
         step=0,
         slot_mappings=slots,
     )

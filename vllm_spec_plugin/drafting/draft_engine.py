@@ -14,6 +14,7 @@ from vllm_spec_plugin.compat.draft_model import (
     draft_vllm_config,
     load_draft_model,
 )
+from vllm_spec_plugin.compat.step_blocks import added_blocks
 from vllm_spec_plugin.drafting.ranks import RankAgreement
 from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
@@ -120,15 +121,8 @@ class VllmDraftEngine:
             scheduler_output: vLLM's plan of the step.
             loaded: see `StepPlan`.
         """
-        for new in scheduler_output.scheduled_new_reqs:
-            self._fresh(new.req_id, loaded.get(new.req_id, new.num_computed_tokens), new.block_ids)
-        cached = scheduler_output.scheduled_cached_reqs
-        for request_id, block_ids, num_computed in zip(
-            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
-        ):
-            if block_ids is None:
-                continue
-            if request_id in cached.resumed_req_ids:
+        for request_id, num_computed, block_ids, begins in added_blocks(scheduler_output):
+            if begins:
                 self._fresh(request_id, loaded.get(request_id, num_computed), block_ids)
                 continue
             held = runner.requests[request_id].block_ids

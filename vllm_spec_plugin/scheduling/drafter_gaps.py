@@ -3,7 +3,7 @@
 Blocks are named by vLLM's ids. A request that finds a lacking block in the prefix cache lacks what is in it, too.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 # Block ids of a request or of a part of it, per KV group.
 Tables = Sequence[Sequence[int]]
@@ -88,28 +88,22 @@ class DrafterGaps:
         if stop < num_tokens:
             self.first[request_id] = stop
 
+    def spans(self, ends: Mapping[str, int], max_tokens: int) -> dict[str, tuple[int, int]]:
+        """Returns which part of its gap each request computes now, (first, stop), shortest gaps first.
+
+        Args:
+            ends: per request that may draft, the tokens whose keys and values the target has.
+            max_tokens: tokens of all parts together, and one more for each request.
+        """
+        spans: dict[str, tuple[int, int]] = {}
+        for length, name in sorted((ends[name] - self.first[name], name) for name in ends.keys() & self.first.keys()):
+            taken, first = min(length, max_tokens - 1), self.first[name]
+            if taken < 1:
+                break
+            spans[name] = first, first + taken
+            max_tokens -= taken + 1
+        return spans
+
     def forget(self, request_id: str) -> None:
         """Forgets a request that ended; its blocks may stay in the prefix cache."""
         self.first.pop(request_id, None)
-
-
-def spans_to_fill(
-    gaps: DrafterGaps, request_ids: Collection[str], ends: Mapping[str, int], max_tokens: int
-) -> dict[str, tuple[int, int]]:
-    """Returns which part of its gap each request computes now, (first, stop), shortest gaps first.
-
-    Args:
-        gaps: what is lacking.
-        request_ids: requests that may draft.
-        ends: per request, the tokens whose keys and values the target has.
-        max_tokens: tokens of all parts together, and one more for each request.
-    """
-    spans: dict[str, tuple[int, int]] = {}
-    lacking = sorted((ends[name] - gaps.first[name], name) for name in request_ids if name in gaps.first)
-    for length, name in lacking:
-        taken, first = min(length, max_tokens - 1), gaps.first[name]
-        if taken < 1:
-            break
-        spans[name] = first, first + taken
-        max_tokens -= taken + 1
-    return spans

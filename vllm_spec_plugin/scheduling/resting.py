@@ -7,12 +7,13 @@ Blocks of the prefix cache that a head lacks are removed from it once a request 
 the next one computes them with the head: else a system prompt of a rest would always lack them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest, without_default_skip
 from vllm_spec_plugin.compat.scheduler import Scheduler, SchedulerOutput
+from vllm_spec_plugin.compat.step_blocks import added_blocks
 from vllm_spec_plugin.messages import StepPlan, send
-from vllm_spec_plugin.scheduling.drafter_gaps import DrafterGaps, spans_to_fill
+from vllm_spec_plugin.scheduling.drafter_gaps import DrafterGaps
 
 
 class DrafterRest:
@@ -44,25 +45,13 @@ class DrafterRest:
         if not self.gaps:
             return
         self.gaps.copied(output.kv_cache_block_copies or ())
-        for new in output.scheduled_new_reqs:
-            self._begun(new.req_id, new.num_computed_tokens, new.block_ids, may_draft)
-        cached = output.scheduled_cached_reqs
-        for request_id, added, computed in zip(
-            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
-        ):
-            if added is None:
+        for request_id, computed, tables, begins in added_blocks(output):
+            if not begins:
+                self.gaps.extended(request_id, tables)
                 continue
-            if request_id in cached.resumed_req_ids:
-                self._begun(request_id, computed, added, may_draft)
-            else:
-                self.gaps.extended(request_id, added)
-
-    def _begun(
-        self, request_id: str, computed: int, tables: Sequence[Sequence[int]], may_draft: Callable[[str], bool]
-    ) -> None:
-        lacking = self.gaps.begun(request_id, computed, tables)
-        if lacking and self._after_rest is DrafterAfterRest.KEEPS_GAP and may_draft(request_id):
-            self._scheduler.kv_cache_manager.evict_blocks(lacking)
+            lacking = self.gaps.begun(request_id, computed, tables)
+            if lacking and self._after_rest is DrafterAfterRest.KEEPS_GAP and may_draft(request_id):
+                self._scheduler.kv_cache_manager.evict_blocks(lacking)
 
     def rest(self, output: SchedulerOutput) -> None:
         """Makes the drafter rest in a step."""
@@ -89,17 +78,16 @@ class DrafterRest:
         """
         if not self.gaps.first or self._after_rest is not DrafterAfterRest.CATCHES_UP:
             return 0, set()
-        requests, ends, known = self._scheduler.requests, {}, []
+        requests, ends = self._scheduler.requests, {}
         lacking = {name for name in self.gaps.first.keys() & output.num_scheduled_tokens.keys() if is_served(name)}
         for request_id in lacking:
             request = requests[request_id]
-            ends[request_id] = request.num_computed_tokens - output.num_scheduled_tokens[request_id]
+            end = request.num_computed_tokens - output.num_scheduled_tokens[request_id]
             # Of drafts under way it is not known which tokens take their place.
-            if self.gaps.first[request_id] < ends[request_id] <= request.num_tokens:
-                known.append(request_id)
-        max_tokens = self._scheduler.scheduler_config.max_num_batched_tokens
-        spans = spans_to_fill(self.gaps, known, ends, max_tokens)
+            if self.gaps.first[request_id] < end <= request.num_tokens:
+                ends[request_id] = end
         tokens: dict[str, tuple[int, list[int]]] = {}
+        spans = self.gaps.spans(ends, self._scheduler.scheduler_config.max_num_batched_tokens)
         for request_id, (first, stop) in spans.items():
             tokens[request_id] = first, requests[request_id].all_token_ids[first:stop]
             tables = self._scheduler.kv_cache_manager.get_block_ids(request_id)

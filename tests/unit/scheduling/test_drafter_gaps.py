@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.scheduling.drafter_gaps import DrafterGaps, spans_to_fill
+from vllm_spec_plugin.scheduling.drafter_gaps import DrafterGaps
 
 NULL = 0
 
@@ -94,4 +94,4 @@ def test_the_shortest_gaps_are_filled_first_as_far_as_a_pass_has_room(
     gaps.open("a", 2, ([1], [11]))
     gaps.open("b", 7, ([1, 2], [12]))
     gaps.open("d", 0, ([1, 2], [13]))
-    assert spans_to_fill(gaps, ["a", "b", "c"], {"a": 12, "b": 10, "c": 5}, room) == spans
+    assert gaps.spans({"a": 12, "b": 10, "c": 5}, room) == spans
