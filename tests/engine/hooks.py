@@ -107,9 +107,10 @@ def _passes_of_drafter(llm: Any) -> Iterator[list[int]]:
     from vllm_spec_tools.inspection import live_runner
 
     runner = None if llm.llm_engine.vllm_config.parallel_config.world_size > 1 else live_runner(llm)
-    model = getattr(getattr(runner, "speculator", None) or getattr(runner, "drafter", None), "model", None)
+    drafter = getattr(runner, "speculator", None) or getattr(runner, "drafter", None)
+    model = getattr(drafter, "model", None)
     passes: list[int] = []
-    if not isinstance(model, torch.nn.Module):
+    if not type(drafter).__module__.startswith("vllm.") or not isinstance(model, torch.nn.Module):
         yield passes
         return
     forward = model.forward
