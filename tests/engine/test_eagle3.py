@@ -192,12 +192,15 @@ def test_logits_are_those_of_plain_torch_after_drafts_of_other_methods(
 
 @pytest.mark.full  # Logits are compared with plain torch above.
 def test_vllms_own_method_drafts_the_same_tokens_with_the_bundled_head(arms: Arms, prompts: list[Tokens]) -> None:
-    """It accepts as many tokens in each step of each request; rounding may decide differently where tokens tie."""
+    """It accepts as many tokens in each step of each request; rounding may decide differently where tokens tie.
+
+    But for a request's last step, in which stock vLLM's drafts may pass the output's end.
+    """
     params = {"temperature": 0.0, "max_tokens": 64, "ignore_eos": True}
     job = Job([CertifyRequest(prompt, params) for prompt in prompts], by_step=True)
     stock = {"method": "eagle3", "model": str(model_path("eagle3")), "num_speculative_tokens": K}
     ours, theirs = (arms.run(Engine(config=config), job) for config in (EAGLE3, json.dumps(stock)))
-    sizes = [[[step.size for step in output.steps] for [output] in result.outputs] for result in (ours, theirs)]
+    sizes = [[[step.size for step in output.steps[:-1]] for [output] in result.outputs] for result in (ours, theirs)]
     same = [one == other for one, other in zip(*sizes, strict=True)]
     print(f"{sum(same)} of {len(same)} requests accept alike; {ours.accepted} and {theirs.accepted} tokens")
     assert sum(same) >= 0.9 * len(same)
