@@ -90,9 +90,9 @@ class NativeScheduler(SpecScheduling):
                 self._rest.rest(scheduler_output)
                 self._native_counters.drafter_rests += 1
                 return
-            caught_up, cannot_draft = self._rest.catch_up(scheduler_output, self._adapter.is_served)
+            caught_up, unready = self._rest.catch_up(scheduler_output, self._adapter.is_served)
             self._native_counters.caught_up_tokens += caught_up
-            self._adapter.cannot_draft(cannot_draft)
+            self._adapter.catches_up(caught_up, unready)
         if self._can_shorten:
             lengths = [length_of(own, self._adapter.native) for own in turns.values()]
             scheduler_output.num_spec_tokens_to_schedule = max(lengths, default=0)

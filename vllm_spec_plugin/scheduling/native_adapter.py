@@ -9,7 +9,7 @@ from vllm_spec_plugin.compat.resting import DrafterAfterRest
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.metrics.counters import GRAMMAR
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, Off
 from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value
 from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns, length_of
@@ -86,14 +86,21 @@ class NativeAdapter(DraftLengthAdapter):
         if step.is_measured:
             step.asked = {name: own for name, own in before.turns.items() if name in output.num_scheduled_tokens}
             step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
-        step.rests = self._may_rest(turns, output.num_scheduled_tokens)
+        step.rests = self._may_rest(turns, output)
         return turns
 
-    def _may_rest(self, turns: Mapping[str, Turns], scheduled: Mapping[str, int]) -> bool:
-        """Whether the drafter may rest in a step: nobody drafts, and without keys and values nobody lacks them soon."""
+    def _may_rest(self, turns: Mapping[str, Turns], output: SchedulerOutput) -> bool:
+        """Whether the drafter may rest in a step: nobody drafts, and for what it then lacks it has tokens or time.
+
+        A head never computes what it lacks. While drafting is off for a short time it has all prompts at least.
+        """
         if self._after_rest is None or any(length_of(own, self.native) for own in turns.values()):
             return False
-        if self.control.is_constant or self.control.is_off_for_long or self._after_rest is DrafterAfterRest.AS_BEFORE:
+        if self._after_rest is not DrafterAfterRest.KEEPS_GAP or self.control.is_constant:
+            return True
+        scheduled = output.num_scheduled_tokens
+        num_drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        if self.control.off is Off.SHORT and output.total_num_scheduled_tokens == len(scheduled) + num_drafts:
             return True
         return not any(map(self.may_draft_soon, scheduled))
 
@@ -105,12 +112,18 @@ class NativeAdapter(DraftLengthAdapter):
     def may_draft_soon(self, request_id: str) -> bool:
         """Whether the drafter may draft for a request, and the policy is not off for long."""
         limits = self._limits.get(request_id)
-        return limits is not None and limits.usual[self.native] > 0 and not self.control.is_off_for_long
+        return limits is not None and limits.usual[self.native] > 0 and self.control.off is not Off.LONG
 
-    def cannot_draft(self, request_ids: Collection[str]) -> None:
-        """Drops the drafter's turns of requests in the latest plan."""
+    def catches_up(self, num_tokens: int, unready: Collection[str]) -> None:
+        """Notes what the drafter computes in the latest step before it drafts.
+
+        Args:
+            num_tokens: tokens that it computes.
+            unready: requests of which more is missing, so that it cannot draft for them yet.
+        """
+        self.ledger.latest.caught_up = num_tokens
         turns = self.ledger.latest.turns
-        for request_id in turns.keys() & set(request_ids):
+        for request_id in turns.keys() & set(unready):
             own = tuple(turn for turn in turns.pop(request_id) if turn[0] != self.native)
             if own:
                 turns[request_id] = own
@@ -170,9 +183,11 @@ class NativeAdapter(DraftLengthAdapter):
         drafted_in = self.ledger.finished if self._is_async else step
         longest = max((length_of(own, self.native) for own in drafted_in.turns.values()), default=0)
         # vLLM's drafters make the first pass also for no drafts.
-        step.drafter_passes = 0 if drafted_in.rests else 1 if self._drafts_in_one_pass else max(longest, 1)
+        passes = 0 if drafted_in.rests else 1 if self._drafts_in_one_pass else max(longest, 1)
+        step.drafter_passes = passes + (drafted_in.caught_up > 0)
         if step.is_measured:
-            native = Drafting(longest, longest * drafted_in.num_requests, 0, 0.0, is_timed=False)
+            num_drafted = longest * drafted_in.num_requests
+            native = Drafting(longest, num_drafted, drafted_in.caught_up, 0.0, is_timed=False)
             step.drafting = (*step.drafting[: self.native], native)
         step.num_output = num_output
         self.ledger.finish(step, time.perf_counter())

@@ -22,6 +22,7 @@ class Step(MeasuredStep):
         sampled: requests with turns that got a token: they may have drafts.
         promise: expected result of the step that verifies these drafts; None without one.
         rests: whether vLLM's drafter does not run at its end.
+        caught_up: tokens that it computes at its end before it drafts.
     """
 
     begun: float = 0.0
@@ -33,6 +34,7 @@ class Step(MeasuredStep):
     sampled: set[str] = field(default_factory=set)
     promise: StepForecast | None = None
     rests: bool = False
+    caught_up: int = 0
 
 
 class StepLedger:

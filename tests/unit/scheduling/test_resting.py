@@ -15,7 +15,7 @@ from tests.unit.scheduling.test_pipelines import either
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest
 from vllm_spec_plugin.messages import plan_of
 from vllm_spec_plugin.scheduling import native
-from vllm_spec_plugin.scheduling.draft_length.control import StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import Off, StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
 
@@ -24,9 +24,9 @@ NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_ma
 
 
 class Switched(FixedControl):
-    """Drafts, or is off, for long or not."""
+    """Drafts, or is off."""
 
-    is_constant, is_off, is_off_for_long = False, False, False
+    is_constant, is_off = False, False
 
     def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
         """Does what it is told."""
@@ -162,28 +162,41 @@ def test_a_drafter_rests_when_nobody_may_draft(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("after", "for_long", "rests"),
+    ("after", "off", "runs"),
     [
-        (DrafterAfterRest.AS_BEFORE, False, True),
-        (DrafterAfterRest.CATCHES_UP, False, False),
-        (DrafterAfterRest.CATCHES_UP, True, True),
-        (DrafterAfterRest.KEEPS_GAP, False, False),
-        (DrafterAfterRest.KEEPS_GAP, True, True),
-        ("a reason", True, False),
+        (DrafterAfterRest.AS_BEFORE, Off.NOT, 0),
+        (DrafterAfterRest.CATCHES_UP, Off.NOT, 0),
+        (DrafterAfterRest.KEEPS_GAP, Off.NOT, 4),
+        (DrafterAfterRest.KEEPS_GAP, Off.SHORT, 1),
+        (DrafterAfterRest.KEEPS_GAP, Off.LONG, 0),
+        ("a reason", Off.LONG, 4),
     ],
 )
-def test_a_drafter_with_kv_rests_when_the_policy_is_off_for_long(
-    monkeypatch: pytest.MonkeyPatch, after: DrafterAfterRest | str, for_long: bool, rests: bool
+def test_heads_rest_while_the_policy_is_off_and_others_whenever_nobody_drafts(
+    monkeypatch: pytest.MonkeyPatch, after: DrafterAfterRest | str, off: Off, runs: int
 ) -> None:
-    """Off for short blocks it makes its first pass, and has all keys and values."""
+    """While it is off for a short time, a head still computes prompts."""
     pipeline = make(monkeypatch, control := Switched(), after)
-    control.is_off, control.is_off_for_long = True, for_long
+    control.is_off, control.off = True, off
     pipeline.add("a", 1, 6, 30)
     for _ in range(4):
         pipeline.step()
-    assert pipeline.rests == [rests] * 4
+    assert pipeline.rests == [False] * runs + [True] * (4 - runs)
     pipeline.step()
-    assert pipeline.counters["vllm"].drafter_passes == (0 if rests else 4)
+    assert pipeline.counters["vllm"].drafter_passes == runs
+
+
+def test_a_head_rests_in_a_step_that_verifies_drafts_when_the_policy_switches_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Drafts are no prompt."""
+    pipeline = make(monkeypatch, control := Switched(), DrafterAfterRest.KEEPS_GAP)
+    pipeline.add("a", 1, 6, 30)
+    for _ in range(3):
+        pipeline.step()
+    control.is_off, control.off = True, Off.SHORT
+    pipeline.step()
+    assert pipeline.rests == [False, False, False, True]
 
 
 def test_the_log_at_start_says_whether_the_drafter_rests(
@@ -199,12 +212,12 @@ def test_the_log_at_start_says_whether_the_drafter_rests(
 def test_a_gap_that_a_pass_has_no_room_for_is_filled_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """24 tokens a pass: a prompt of 36 tokens takes two, after which the request drafts."""
     pipeline = make(monkeypatch, control := Switched(), DrafterAfterRest.CATCHES_UP)
-    control.is_off = control.is_off_for_long = True
+    control.is_off = True
     pipeline.add("a", 1, 36, 11)
     for _ in range(4):
         pipeline.step()
     assert all(pipeline.rests)
-    control.is_off = control.is_off_for_long = False
+    control.is_off = False
     pipeline.step()
     assert pipeline.scheduler._rest.gaps.first == {"a": 23}
     checked = [pipeline.num_checked]

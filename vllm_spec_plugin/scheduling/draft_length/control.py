@@ -19,6 +19,14 @@ class StepMode(Enum):
     SKIPPED = auto()
 
 
+class Off(Enum):
+    """For how long a policy makes no drafts, from a step on: at most the next one, some steps, or many."""
+
+    NOT = auto()
+    SHORT = auto()
+    LONG = auto()
+
+
 class DraftRequest(NamedTuple):
     """A request that may have drafts in a step.
 
@@ -138,11 +146,11 @@ class DraftLengthControl(Protocol):
     Attributes:
         is_constant: whether plans depend on limits only: `plan` is then called once per combination of limits, and no
             other method is.
-        is_off_for_long: whether neither the step that was planned last nor many to come have drafts.
+        off: for how long no drafts are made, from the step on that was planned last.
     """
 
     is_constant: bool
-    is_off_for_long: bool
+    off: Off
 
     @property
     def forecast(self) -> StepForecast | None:

@@ -16,8 +16,6 @@ _SHORTEST = 1e-6
 class DraftCostInStep:
     """The cost of a drafter whose time is part of the target's step: `StepCost` has it."""
 
-    catch_up_seconds = 0.0
-
     def __init__(self, step_cost: StepCost, *, in_one_pass: bool = False) -> None:
         """Takes the cost from the target's.
 
@@ -26,6 +24,11 @@ class DraftCostInStep:
             in_one_pass: whether a draft of any length takes one pass, so that further tokens cost little.
         """
         self._step_cost, self._in_one_pass = step_cost, in_one_pass
+
+    @property
+    def catch_up_seconds(self) -> float:
+        """Expected seconds per text token of catch-up: those of a draft token."""
+        return float(self._step_cost.drafter_seconds[1])
 
     @property
     def coefficients(self) -> Floats:

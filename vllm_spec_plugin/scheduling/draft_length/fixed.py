@@ -6,6 +6,7 @@ from typing import Any
 from vllm_spec_plugin.scheduling.draft_length.control import (
     DraftRequest,
     MeasuredStep,
+    Off,
     StepBatch,
     StepForecast,
     StepMode,
@@ -20,7 +21,7 @@ class FixedControl:
     """Plans all proposers in their order, each with its limit as draft length."""
 
     is_constant = True
-    is_off_for_long = False
+    off = Off.NOT
     forecast: StepForecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
+from vllm_spec_plugin.scheduling.draft_length.control import Off
 from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep, Window, winsorised_mean
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
@@ -21,6 +22,8 @@ _NUM_COLD = 4
 _ON_WINDOW, _OFF_WINDOW, _MIN_STEPS, _EVERY = 32, 16, 3, 3
 # While drafting stays off for long, one of this many steps is measured.
 _MEASURED_EACH = 16
+# Last steps without drafts before a retrial, in which vLLM's heads run, so that they have recent keys and values.
+_NUM_WARM = 8
 # Number of latest steps with drafts whose mean shows an outdated verdict.
 _RECENT = 12
 # Standard errors of a significant difference.
@@ -83,9 +86,9 @@ class OnOffComparison:
         """Whether the next step has no drafts."""
         return self._of(num_requests).is_off
 
-    def is_off_for_long(self, num_requests: int) -> bool:
-        """Whether the next step has no drafts, and more steps than are measured without."""
-        return self._of(num_requests).is_off_for_long
+    def off(self, num_requests: int) -> Off:
+        """For how long there are no drafts, from the next step on; before a retrial `NOT`."""
+        return self._of(num_requests).off
 
     def is_sure(self, num_requests: int) -> bool:
         """Whether drafting gains significantly."""
@@ -129,6 +132,8 @@ class _BatchSizeClass:
         self._num_confirming: int | None = None
         self._retry = _FIRST_RETRY
         self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
+        # Whether drafting is off after a verdict.
+        self._has_lost = False
         self.verdict: DraftingGain | None = None
         self._since = 0
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
@@ -141,15 +146,17 @@ class _BatchSizeClass:
 
     def skips(self) -> bool:
         """See `OnOffComparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
-        if not self.is_off_for_long or self._left % _MEASURED_EACH == 0:
+        if not self._has_lost or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
             return False
         self._left -= 1
         return True
 
     @property
-    def is_off_for_long(self) -> bool:
-        """See `OnOffComparison.is_off_for_long`."""
-        return self.is_off and self._left > _OFF_WINDOW
+    def off(self) -> Off:
+        """See `OnOffComparison.off`."""
+        if not self._has_lost:
+            return Off.SHORT if self.is_off else Off.NOT
+        return Off.LONG if self._left > _NUM_WARM else Off.NOT
 
     def measured(self, step: ComparedStep, cost: StepCost) -> None:
         """Updates the comparison by a step, and decides on the next one."""
@@ -224,7 +231,7 @@ class _BatchSizeClass:
             slowdown, _ = winsorised_mean(_slowdowns(self._off.rows[-num_fresh:], cost))
             if winsorised_mean(self._gains(cost, slowdown)[0])[0] < 0:
                 self._on.keep(0)
-                self.is_off, self._left = True, max(self._retry, self._price())
+                self.is_off, self._left, self._has_lost = True, max(self._retry, self._price()), True
                 self._retry = min(2 * self._retry, _LAST_RETRY)
                 self._lost, self._caught_up = [], 0.0
                 return
@@ -277,7 +284,7 @@ class _BatchSizeClass:
         if self._num_confirming is not None:
             self._confirm(cost)
         elif self.is_off:
-            self.is_off, self._left = False, self._num_on()
+            self.is_off, self._left, self._has_lost = False, self._num_on(), False
         else:
             self._pause()
 

@@ -12,6 +12,7 @@ from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.control import (
     DraftRequest,
     MeasuredStep,
+    Off,
     StepBatch,
     StepForecast,
     StepMode,
@@ -26,8 +27,9 @@ from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
-# Maximum steps for which a plan without drafts is reused in a batch of the same size.
-_MAX_BACKOFF = 16
+# Steps for which a plan without drafts is reused in a batch of the same size: maximum, and that from which on drafting
+# counts as off.
+_MAX_BACKOFF, _SHORT_BACKOFF = 16, 4
 # While a plan without drafts is reused, one of this many steps is measured.
 _MEASURED_EACH = 4
 # Maximum share of a step's time that verification may add in a step with prompts.
@@ -70,7 +72,7 @@ class OptimalControl:
         proposers: model of each proposer, in the order of the configuration.
         step_cost: cost model of the target's steps.
         forecast: expected tokens and seconds of the latest plan; None if there is none.
-        is_off_for_long: see `DraftLengthControl`; also while plans without drafts are reused as long as they may.
+        off: see `DraftLengthControl`; also while plans without drafts are reused.
     """
 
     is_constant = False
@@ -104,7 +106,7 @@ class OptimalControl:
         # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
         self._backoff, self._backoff_left, self._num_backing_off = 0, 0, 0
         self._kept: _Kept | None = None
-        self.is_off_for_long = False
+        self.off = Off.NOT
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         self._max_positions = int(self._num_positions.max(initial=0))
         self._unconditional = np.array([isinstance(each.draft_cost, DraftCostInStep) for each in proposers], np.bool_)
@@ -127,9 +129,9 @@ class OptimalControl:
         if loses := comparison.is_off(num_requests):
             is_resting = False
         elif not is_resting:
-            self.is_off_for_long = False
+            self.off = Off.NOT
             return StepMode.DRAFTS
-        self.is_off_for_long = comparison.is_off_for_long(num_requests) if loses else self._backoff == _MAX_BACKOFF
+        self.off = comparison.off(num_requests) if loses else self._off_by_plan()
         self._backoff_left -= is_resting
         self.forecast = self._kept = None
         self._learn()
@@ -138,6 +140,11 @@ class OptimalControl:
         skips = comparison.skips(num_requests) if loses else self._backoff_left % _MEASURED_EACH > 0
         self._num_unlearned += skips
         return StepMode.SKIPPED if skips else StepMode.OFF
+
+    def _off_by_plan(self) -> Off:
+        if self._backoff < _SHORT_BACKOFF:
+            return Off.NOT
+        return Off.LONG if self._backoff == _MAX_BACKOFF else Off.SHORT
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """See `DraftLengthControl`."""
@@ -174,7 +181,7 @@ class OptimalControl:
         turns = turns_of(lengths, ranked)
         self._backoff = 0 if value.positions else min(max(2 * self._backoff, 1), _MAX_BACKOFF)
         self._backoff_left, self._num_backing_off = self._backoff, batch.num_requests
-        self.is_off_for_long = self._backoff == _MAX_BACKOFF
+        self.off = self._off_by_plan()
         if value.positions and self._comparison.is_sure(batch.num_requests):
             planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
             num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
@@ -264,7 +271,8 @@ class OptimalControl:
         catch_up = 0.0
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
             proposer.measured(drafting)
-            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
+            most = drafting.seconds if drafting.is_timed else seconds
+            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, most)
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,
@@ -283,9 +291,10 @@ class OptimalControl:
         """Returns passes, rows and unevenness of a drafter whose time is part of a step, as `StepCost.observe`."""
         if all(each.is_timed for each in step.drafting):
             return 0, 0, False
+        native = step.drafting[-1]
         # The first pass has a row per request, also where nothing is drafted.
-        rows = step.drafting[-1].num_drafted or step.num_requests * step.drafter_passes
-        return step.drafter_passes, rows, step.is_uneven
+        rows = native.num_drafted or step.num_requests * min(step.drafter_passes, 1)
+        return step.drafter_passes, rows + native.caught_up, step.is_uneven
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Restarts the cost models from steps timed at start-up, as (tokens, seconds)."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Off, StepBatch, StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
 
@@ -30,7 +30,7 @@ class RandomControl(FixedControl):
         self._off_left = max(self._off_left - 1, 0)
         if not self._off_left and self._rng.random() < _OFF_FOR_LONG:
             self._off_left = self._rng.randint(1, _MAX_OFF)
-        self.is_off_for_long = self._off_left > 0
+        self.off = Off.LONG if self._off_left else Off.NOT
         if not self._off_left and self._rng.random() >= _OFF:
             return StepMode.DRAFTS
         return StepMode.SKIPPED if may_skip else StepMode.OFF

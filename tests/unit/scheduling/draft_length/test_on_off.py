@@ -11,6 +11,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Drafting,
     DraftRequest,
     MeasuredStep,
+    Off,
     StepBatch,
     StepMode,
 )
@@ -67,12 +68,12 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], StepBatch(4, 4, 400, 16)
     for num_steps in (1, 2, 4, 8, 16, 16):
         assert control.begin_step(4, may_skip=False) is StepMode.DRAFTS
-        assert not control.is_off_for_long
+        assert control.off is Off.NOT
         assert control.plan(requests, batch) == [()] * 4
-        # It may be, once plans are reused as long as they can be.
-        assert control.is_off_for_long == (num_steps == 16)
+        off = Off.NOT if num_steps < 4 else Off.SHORT if num_steps < 16 else Off.LONG
+        assert control.off is off
         assert [control.begin_step(4, may_skip=False) for _ in range(num_steps)] == [StepMode.OFF] * num_steps
-        assert control.is_off_for_long == (num_steps == 16)
+        assert control.off is off
     assert control.plan(requests, batch) == [()] * 4
     assert control.begin_step(5, may_skip=False) is StepMode.DRAFTS
 
@@ -91,21 +92,20 @@ def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
     assert num_skipped == 37
 
 
-def test_off_for_long_ends_before_the_steps_that_are_measured_last() -> None:
-    """After a loss many steps have no drafts; the last 16 are not for long, nor is a short block."""
+def test_off_for_long_ends_eight_steps_before_a_retrial_and_measured_blocks_are_short() -> None:
+    """After a loss many steps have no drafts."""
     comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
-    assert comparison.is_off(4)
-    assert not comparison.is_off_for_long(4)
-    for _ in range(60):
-        if not comparison.is_off_for_long(4):
-            drafted = not comparison.is_off(4)
-            comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost)
-    lasting = [comparison.is_off_for_long(4)]
+    assert comparison.off(4) is Off.SHORT
+    while (off := comparison.off(4)) is not Off.LONG:
+        drafted = not comparison.is_off(4)
+        assert off is (Off.NOT if drafted else Off.SHORT)
+        comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost)
+    lasting = [off]
     while comparison.is_off(4):
         comparison.measured(step(0.01, drafted=False), cost)
-        lasting.append(comparison.is_off_for_long(4))
+        lasting.append(comparison.off(4))
     assert len(lasting) > 128
-    assert lasting == [True] * (len(lasting) - 17) + [False] * 17
+    assert lasting == [Off.LONG] * (len(lasting) - 9) + [Off.NOT] * 9
 
 
 def without_drafts(seconds: float, passes: int) -> MeasuredStep:
@@ -127,6 +127,24 @@ def test_the_first_pass_of_a_drafter_that_nobody_needs_is_no_time_of_steps_witho
         control.measured(without_drafts(0.010 + 0.002 * (i % 2), i % 2))
     assert compared[-2:] == pytest.approx([0.01, 0.01], rel=0.02)
     assert control.step_cost.drafter_seconds @ [1, 4, 0] == pytest.approx(0.002, rel=0.1)
+
+
+def test_text_that_a_drafter_catches_up_with_is_not_a_cost_of_its_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass takes 2 milliseconds and 10 microseconds per token; one step in eight catches up with 400 tokens."""
+    config = parse_config({"proposer": {"method": "vllm", "config": {"method": "draft_model"}}}, "plugin.yaml")
+    control = create_control(config, 512, True)
+    assert isinstance(control, OptimalControl)
+    compared: list[ComparedStep] = []
+    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, cost: compared.append(step))
+    for i in range(400):
+        longest, caught_up = i % 4, 400 * (i % 8 == 5)
+        passes, rows = longest + (caught_up > 0), 4 * longest
+        drafting = (Drafting(longest, rows, caught_up, 0.0, is_timed=False),)
+        seconds = 0.010 + 0.002 * passes + 1e-5 * (rows + caught_up)
+        control.measured(MeasuredStep(4, 4, 400, seconds, drafting, drafter_passes=passes))
+    [cost] = [proposer.draft_cost for proposer in control.proposers]
+    assert cost.coefficients == pytest.approx([0, 0.002, 1e-5], rel=0.1)
+    assert [step.catch_up_seconds for step in compared[-4:]] == pytest.approx([0, 0.004, 0, 0], rel=0.1)
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
