@@ -14,9 +14,30 @@ if TYPE_CHECKING:
 MissingTokens = Mapping[str, tuple[int, list[int]]]
 _ATTRIBUTE = "vllm_spec_plugin_missing"
 _NO_SLOT = -1
+# Place of the step's metadata among the arguments of V1's `propose_draft_token_ids` after the first.
+_METADATA_V1 = 6
 
 
-def catch_up_on_v1(runner: "GPUModelRunner", missing: MissingTokens, step: "CommonAttentionMetadata") -> None:
+def catching_up_on_v1(
+    runner: "GPUModelRunner", missing_of: Callable[[Any], MissingTokens], propose: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns V1's `propose_draft_token_ids` of a draft model that first computes what it lacks.
+
+    Args:
+        runner: the runner.
+        missing_of: returns what is in vLLM's `SchedulerOutput`.
+        propose: its method.
+    """
+
+    def proposed(output: Any, *args: Any, **kwargs: Any) -> Any:
+        if missing := missing_of(output):
+            _catch_up_on_v1(runner, missing, args[_METADATA_V1])
+        return propose(output, *args, **kwargs)
+
+    return proposed
+
+
+def _catch_up_on_v1(runner: "GPUModelRunner", missing: MissingTokens, step: "CommonAttentionMetadata") -> None:
     """Computes keys and values of V1's draft model.
 
     Args:

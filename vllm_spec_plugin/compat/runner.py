@@ -1,7 +1,7 @@
 """vLLM's model runners: changes while the plugin's runner is built, and during its bookkeeping."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -171,6 +171,15 @@ def outcome_of(output: Any) -> "ModelRunnerOutput":
     return outcome
 
 
-def drafting_call(runner: Any, *, is_v2: bool) -> tuple[object | None, str]:
-    """Returns the object, None on a rank without a drafter, and the name of its method that drafts after a step."""
-    return (runner.speculator, "propose") if is_v2 else (runner, "propose_draft_token_ids")
+def wrap_drafting(runner: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]], *, is_v2: bool) -> None:
+    """Puts a function around the method that drafts after a step, if this rank has a drafter.
+
+    Args:
+        runner: the runner, with its model.
+        wrap: returns the new method for the present one.
+        is_v2: whether it is vLLM's V2 runner.
+    """
+    owner, name = (runner.speculator, "propose") if is_v2 else (runner, "propose_draft_token_ids")
+    # A stage before the last one has no drafter.
+    if owner is not None:
+        setattr(owner, name, wrap(getattr(owner, name)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vllm_spec_plugin.compat.runner import drafting_call, outcome_of
+from vllm_spec_plugin.compat.runner import outcome_of, wrap_drafting
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import StepResult, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -76,10 +76,7 @@ class TimesDrafter(Worker):
         if self._drafter_clock is None:
             return
         self._drafter_method = proposer.method
-        owner, name = drafting_call(self.model_runner, is_v2=self.use_v2_model_runner)
-        # A stage before the last one has no drafter.
-        if owner is not None:
-            setattr(owner, name, self._drafter_clock.timed(getattr(owner, name)))
+        wrap_drafting(self.model_runner, self._drafter_clock.timed, is_v2=self.use_v2_model_runner)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Samples, drafts, and adds the time of drafting to the outcome."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.compat.catch_up import MissingTokens, catch_up_on_v1, catching_up_on_v2, note_missing
+from vllm_spec_plugin.compat.catch_up import MissingTokens, catching_up_on_v1, catching_up_on_v2, note_missing
 from vllm_spec_plugin.compat.resting import has_no_speculation, resting_on_v1, resting_on_v2, sampling_on_v1
-from vllm_spec_plugin.compat.runner import drafting_call
+from vllm_spec_plugin.compat.runner import wrap_drafting
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import plan_of
 
@@ -44,35 +44,23 @@ class RestsDrafter(Worker):
         super().load_model(*args, **kwargs)
         if config_in(self.vllm_config.additional_config).proposers[-1].drafts_from_text:
             return
+        wrap_drafting(self.model_runner, self._resting, is_v2=self.use_v2_model_runner)
+
+    def _resting(self, propose: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the runner's `propose` with rests, and for a draft model with catching up."""
         runner: Any = self.model_runner
-        owner, name = drafting_call(runner, is_v2=self.use_v2_model_runner)
-        # A stage before the last one has no drafter.
-        if owner is None:
-            return
-        propose, speculative = getattr(owner, name), self.vllm_config.speculative_config
+        speculative = self.vllm_config.speculative_config
         is_draft_model = speculative is not None and speculative.method == "draft_model"
         if self.use_v2_model_runner:
             if is_draft_model:
                 note_missing(runner, _missing)
-                propose = catching_up_on_v2(owner, propose)
-            propose = resting_on_v2(runner.req_states.draft_tokens, propose)
-        else:
-            if is_draft_model:
-                propose = _catching_up_on_v1(runner, propose)
-            propose = resting_on_v1(runner, propose)
-            runner._sample = sampling_on_v1(runner, runner._sample)
-        setattr(owner, name, propose)
+                propose = catching_up_on_v2(runner.speculator, propose)
+            return resting_on_v2(runner.req_states.draft_tokens, propose)
+        if is_draft_model:
+            propose = catching_up_on_v1(runner, _missing, propose)
+        runner._sample = sampling_on_v1(runner, runner._sample)
+        return resting_on_v1(runner, propose)
 
 
 def _missing(output: object) -> MissingTokens:
     return plan_of(output).catch_up
-
-
-def _catching_up_on_v1(runner: Any, propose: Callable[..., Any]) -> Callable[..., Any]:
-    def proposed(output: Any, *args: Any, **kwargs: Any) -> Any:
-        if missing := _missing(output):
-            step = args[6]  # vLLM gives it by position
-            catch_up_on_v1(runner, missing, step)
-        return propose(output, *args, **kwargs)
-
-    return proposed

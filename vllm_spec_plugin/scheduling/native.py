@@ -84,7 +84,7 @@ class NativeScheduler(SpecScheduling):
         super()._update_after_schedule(scheduler_output)
         if self._rest is not None:
             self._rest.planned(scheduler_output, self._adapter.may_draft_soon)
-        turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
+        self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
         if self._rest is not None and scheduler_output.num_scheduled_tokens:
             if self._adapter.rests:
                 self._rest.rest(scheduler_output)
@@ -94,8 +94,7 @@ class NativeScheduler(SpecScheduling):
             self._native_counters.caught_up_tokens += caught_up
             self._adapter.catches_up(caught_up, unready)
         if self._can_shorten:
-            lengths = [length_of(own, self._adapter.native) for own in turns.values()]
-            scheduler_output.num_spec_tokens_to_schedule = max(lengths, default=0)
+            scheduler_output.num_spec_tokens_to_schedule = self._adapter.longest
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, each request's up to its draft length and to the end of its output."""

@@ -12,7 +12,7 @@ from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting, Off
 from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value
 from vllm_spec_plugin.scheduling.step_ledger import Step
-from vllm_spec_plugin.turns import Turns, length_of
+from vllm_spec_plugin.turns import Turns
 
 
 class NativeAdapter(DraftLengthAdapter):
@@ -86,15 +86,15 @@ class NativeAdapter(DraftLengthAdapter):
         if step.is_measured:
             step.asked = {name: own for name, own in before.turns.items() if name in output.num_scheduled_tokens}
             step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
-        step.rests = self._may_rest(turns, output)
+        step.rests = not self.longest and self._may_rest(output)
         return turns
 
-    def _may_rest(self, turns: Mapping[str, Turns], output: SchedulerOutput) -> bool:
-        """Whether the drafter may rest in a step: nobody drafts, and for what it then lacks it has tokens or time.
+    def _may_rest(self, output: SchedulerOutput) -> bool:
+        """Whether the drafter may rest in a step after which nobody drafts.
 
-        A head never computes what it lacks. While drafting is off for a short time it has all prompts at least.
+        A head never computes what it then lacks. While drafting is off for a short time, it has all prompts at least.
         """
-        if self._after_rest is None or any(length_of(own, self.native) for own in turns.values()):
+        if self._after_rest is None:
             return False
         if self._after_rest is not DrafterAfterRest.KEEPS_GAP or self.control.is_constant:
             return True
@@ -103,6 +103,11 @@ class NativeAdapter(DraftLengthAdapter):
         if self.control.off is Off.SHORT and output.total_num_scheduled_tokens == len(scheduled) + num_drafts:
             return True
         return not any(map(self.may_draft_soon, scheduled))
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that the latest plan asks the drafter for; 0 without one."""
+        return self.ledger.latest.longest(self.native)
 
     @property
     def rests(self) -> bool:
@@ -181,7 +186,7 @@ class NativeAdapter(DraftLengthAdapter):
             num_output: output tokens of the step.
         """
         drafted_in = self.ledger.finished if self._is_async else step
-        longest = max((length_of(own, self.native) for own in drafted_in.turns.values()), default=0)
+        longest = drafted_in.longest(self.native)
         # vLLM's drafters make the first pass also for no drafts.
         passes = 0 if drafted_in.rests else 1 if self._drafts_in_one_pass else max(longest, 1)
         step.drafter_passes = passes + (drafted_in.caught_up > 0)

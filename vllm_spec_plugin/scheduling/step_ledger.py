@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vllm_spec_plugin.scheduling.draft_length.control import MeasuredStep, StepForecast
-from vllm_spec_plugin.turns import Turns
+from vllm_spec_plugin.turns import Turns, length_of
 
 
 @dataclass(slots=True)
@@ -35,6 +35,10 @@ class Step(MeasuredStep):
     promise: StepForecast | None = None
     rests: bool = False
     caught_up: int = 0
+
+    def longest(self, proposer: int) -> int:
+        """Returns the longest draft that its turns ask a proposer for; 0 without a turn."""
+        return max((length_of(own, proposer) for own in self.turns.values()), default=0)
 
 
 class StepLedger:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from vllm_spec_plugin.compat import catch_up
 from vllm_spec_plugin.compat.resting import REST
 from vllm_spec_plugin.forward import resting
 from vllm_spec_plugin.forward.resting import RestsDrafter
@@ -73,12 +74,12 @@ def test_v2_keeps_it() -> None:
     assert worker.seen == [worker.vllm_config.speculative_config]
 
 
-@pytest.mark.parametrize(("method", "expected"), [("draft_model", [{"a": (3, [7])}]), ("eagle3", [])])
+@pytest.mark.parametrize(("method", "expected"), [("draft_model", [({"a": (3, [7])}, 6)]), ("eagle3", [])])
 def test_on_v1_a_draft_model_catches_up_before_it_drafts(
     method: str, expected: list[Any], proposer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught_up: list[Any] = []
-    monkeypatch.setattr(resting, "catch_up_on_v1", lambda runner, missing, step: caught_up.append(missing))
+    monkeypatch.setattr(catch_up, "_catch_up_on_v1", lambda runner, missing, step: caught_up.append((missing, step)))
     worker = Resting(method, is_v2=False)
     worker.load_model()
     plan = output(2)

@@ -100,7 +100,7 @@ def test_off_for_long_ends_eight_steps_before_a_retrial_and_measured_blocks_are_
         drafted = not comparison.is_off(4)
         assert off is (Off.NOT if drafted else Off.SHORT)
         comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost)
-    lasting = [off]
+    lasting: list[Off] = [off]
     while comparison.is_off(4):
         comparison.measured(step(0.01, drafted=False), cost)
         lasting.append(comparison.off(4))
