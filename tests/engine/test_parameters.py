@@ -10,7 +10,8 @@ from tests.engine import texts
 from tests.engine.arms import LOOKUP, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job, JobOutput, JobResult
-from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
+from tests.engine.test_native import V2
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.parameters.fields import FIELDS, Verdict
 from tests.parameters.values import values
 from vllm_spec_plugin.support.ways import Way
@@ -32,8 +33,8 @@ ENGINES = {
 # Of each way to draft one; the first two verify themselves.
 WAYS = ENGINES | {
     "native_sampled": Engine(config=native(SAMPLED_DRAFT_MODEL), random_lengths=True),
-    "suffix_on_v2": Engine(config=fixed_length("suffix"), **ON_V2),
-    "medusa_on_v2": Engine(config=fixed_length("medusa", 3), **ON_V2),
+    "suffix_on_v2": Engine(config=V2["suffix"], **ON_V2),
+    "medusa_on_v2": Engine(config=V2["medusa"], **ON_V2),
     "native_on_v2": Engine(config=NATIVE, **ON_V2),
 }
 WAYS_OF = dict.fromkeys(("lookup", "medusa_tree"), Way.OWN) | {
