@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from tests.engine.v2.sabotage import keep_some_rejected
+from tests.engine.v2.sabotage import keep_some_rejected, noise_of_the_next_position
 from vllm_spec_plugin.verification import block, chain, noise, tree
 
 _ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
@@ -197,6 +197,7 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
         grammar_at_the_first_row_only,
         stale_target_kv,
         keep_some_rejected,
+        noise_of_the_next_position,
     )
 }
 

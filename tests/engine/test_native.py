@@ -33,10 +33,11 @@ DRAFTERS = {"draft_model": native(STOCK_DRAFT_MODEL, K), "eagle3": native(EAGLE3
 AFTER_TEXTS = "after texts"
 
 
-def written(proposer: dict[str, Any], tokens: int) -> str:
-    """Path of a file with that proposer and draft length."""
+def written(proposer: dict[str, Any], tokens: int, **sections: Any) -> str:
+    """Path of a file with that proposer and draft length, and further sections."""
     path = Path(tempfile.mkdtemp(prefix="native-")) / "plugin.yaml"
-    path.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+    data = {"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}, **sections}
+    path.write_text(yaml.safe_dump(data))
     return str(path)
 
 

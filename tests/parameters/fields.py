@@ -19,6 +19,12 @@ class Verdict(StrEnum):
     IRRELEVANT = "irrelevant"
 
 
+# Asynchronous ways are on both runners.
+_ON_V2 = frozenset(
+    (Way.VLLM_V2, Way.TOKEN_ONLY, Way.TOKEN_ONLY_VLLM_V2, Way.HEADS, Way.HEADS_ASYNC, Way.TOKEN_ONLY_HEADS)
+)
+
+
 @dataclass(frozen=True)
 class Field:
     """Treatment of a field by servers with drafts.
@@ -28,6 +34,7 @@ class Field:
         why: reason of a verdict that is not `SERVED`.
         by_vllm: verdict where vLLM verifies; None is the same.
         why_by_vllm: reason of it.
+        on_v2: verdict on vLLM's V2 runner; None is that where vLLM verifies.
         since: first version of vLLM with the field; empty is all that are supported.
     """
 
@@ -35,10 +42,13 @@ class Field:
     why: str = ""
     by_vllm: Verdict | None = None
     why_by_vllm: str = ""
+    on_v2: Verdict | None = None
     since: tuple[int, ...] = ()
 
     def where(self, way: Way) -> Verdict:
         """Returns the verdict of a way to draft."""
+        if way in _ON_V2 and self.on_v2:
+            return self.on_v2
         return self.by_vllm if way != Way.OWN and self.by_vllm else self.verdict
 
 
@@ -62,11 +72,12 @@ _SERVED = {
         *("reasoning_effort", "thinking_token_budget"),
     )
 }
+_IGNORED = "vLLM's verification on V1 ignores it; served on V2"
 _REFUSED = {
     "trace_decode_token_ids": Field(Verdict.REFUSED, "vLLM refuses it with speculation, and no OpenAI request has it"),
     "suffix": Field(Verdict.REFUSED, "vLLM serves it with prompts of models for filling in only"),
-    "logit_bias": Field(Verdict.SERVED, "", Verdict.REFUSED, "vLLM's verification ignores it"),
-    "min_p": Field(Verdict.SERVED, "", Verdict.REFUSED, "vLLM's verification ignores it"),
+    "logit_bias": Field(Verdict.SERVED, "", Verdict.REFUSED, _IGNORED, Verdict.SERVED),
+    "min_p": Field(Verdict.SERVED, "", Verdict.REFUSED, _IGNORED, Verdict.SERVED),
     "logprob_token_ids": Field(
         Verdict.SERVED,
         "",

@@ -13,6 +13,7 @@ FEATURES = {
     "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
     "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "forward.resting", "scheduling.resting"),
     "texts on V2": ("compat.v2", "forward.on_v2", "scheduling.text", "scheduling.text_drafts"),
+    "verification on V2": ("compat.v2_verification", "forward.verification"),
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": (
         *(f"compat.{name}" for name in ("early_refusal", "engine_args", "frontend", "openai_api", "v2_limits")),

@@ -28,7 +28,7 @@ Payload = list[dict[str, Any]]
 
 def patch(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
-    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_refuses: "Callable[[SpeculativeConfig | None], bool]",
     check: "Callable[[SamplingParams, SpeculativeConfig], None]",
     start: "Callable[[SpeculativeConfig, str, str], None]",
     export: Callable[[Payload, str, str], None],
@@ -37,7 +37,7 @@ def patch(
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
-        vllm_verifies: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
+        vllm_refuses: whether vLLM refuses what its verification does not apply, for that `SpeculativeConfig`.
         check: checks a request for that `SpeculativeConfig`; raises what vLLM answers with status 400.
         start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
         export: receives the engine's counters of a step, and the same labels.
@@ -48,7 +48,7 @@ def patch(
     from vllm.v1.metrics.loggers import StatLoggerManager
 
     wrap(AsyncLLM, "shutdown", _ending_requests(is_ours))
-    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, vllm_verifies, check))
+    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, vllm_refuses, check))
     wrap(InputProcessor, "process_inputs", v2_limits.refusing(is_ours))
     wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
@@ -112,12 +112,12 @@ def bad_request(parameter: str) -> Iterator[None]:
 
 def _checked(
     is_ours: "Callable[[SpeculativeConfig | None], bool]",
-    vllm_verifies: "Callable[[SpeculativeConfig | None], bool]",
+    vllm_refuses: "Callable[[SpeculativeConfig | None], bool]",
     check: "Callable[[SamplingParams, SpeculativeConfig], None]",
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: "SamplingParams", speculative_config: "SpeculativeConfig | None") -> None:
-            if not is_ours(speculative_config) or vllm_verifies(speculative_config):
+            if not is_ours(speculative_config) or vllm_refuses(speculative_config):
                 original(self, speculative_config)
             if speculative_config is not None and is_ours(speculative_config):
                 check(self, speculative_config)

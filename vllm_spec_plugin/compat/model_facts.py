@@ -48,7 +48,6 @@ class ServerFacts:
     Attributes:
         on_cpu: whether it runs on CPUs.
         is_asynchronous: whether the next step is scheduled before the outputs of the last one are known.
-        reuses_noise: whether vLLM's sampler verifies a position twice by the same random number.
         pipeline_parallel_size: pipeline stages.
         decode_context_parallel_size: ranks that share the KV cache of one sequence.
         prefill_context_parallel_size: ranks that share the prefill of one sequence.
@@ -69,7 +68,6 @@ class ServerFacts:
 
     on_cpu: bool = False
     is_asynchronous: bool = False
-    reuses_noise: bool = False
     pipeline_parallel_size: int = 1
     decode_context_parallel_size: int = 1
     prefill_context_parallel_size: int = 1

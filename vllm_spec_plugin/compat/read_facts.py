@@ -5,7 +5,6 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
-from vllm_spec_plugin.compat.version import VERSION
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import GPUModelRunner, KVCacheSpec, ModelConfig, VllmConfig
@@ -127,14 +126,6 @@ def _kind(spec: "KVCacheSpec") -> str:
     return kinds.get(type(spec), type(spec).__name__)
 
 
-def _reuses_noise(vllm_config: "VllmConfig") -> bool:
-    """Whether V2's block verification draws by seed and position alone: 0.33 mixes in the step."""
-    speculative = vllm_config.speculative_config
-    if speculative is None or VERSION >= (0, 33):
-        return False
-    return vllm_config.use_v2_model_runner and speculative.rejection_sample_method == "block"
-
-
 def _server_facts(vllm_config: "VllmConfig") -> ServerFacts:
     from vllm import envs
     from vllm.config import CUDAGraphMode
@@ -148,7 +139,6 @@ def _server_facts(vllm_config: "VllmConfig") -> ServerFacts:
     return ServerFacts(
         on_cpu=vllm_config.device_config.device_type == "cpu",
         is_asynchronous=bool(vllm_config.scheduler_config.async_scheduling),
-        reuses_noise=_reuses_noise(vllm_config),
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         decode_context_parallel_size=parallel.decode_context_parallel_size,
         prefill_context_parallel_size=parallel.prefill_context_parallel_size,

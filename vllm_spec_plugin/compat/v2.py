@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vllm_spec_plugin.compat.v2_verification import target_sampling
+
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import SchedulerOutput, V2InputBatch, V2ModelRunner
 
 DraftFromStates = Callable[[torch.Tensor, int], torch.Tensor]
-"""Returns [num_reqs, K] draft tokens after hidden states, [num_reqs, hidden_size], and K."""
+"""Returns [K, num_reqs, vocab_size] logits of drafts after hidden states, [num_reqs, hidden_size], and K."""
 
 
 def verify_own_drafts(
-    runner: "V2ModelRunner", draft: DraftFromStates | None = None, *, keeps_drafter: bool = False
+    runner: "V2ModelRunner",
+    draft: DraftFromStates | None = None,
+    *,
+    shares_noise: bool = False,
+    keeps_drafter: bool = False,
 ) -> None:
     """Changes a V2 runner that was built with a speculative config, before its model is loaded.
 
@@ -23,6 +29,7 @@ def verify_own_drafts(
     Args:
         runner: the runner.
         draft: drafts after the states from which the last tokens were sampled; None drafts nothing.
+        shares_noise: whether drafts are sampled with the target's noise; else they are the likeliest tokens.
         keeps_drafter: whether vLLM's drafter drafts in its place.
     """
     # Imported here: the module needs Triton.
@@ -50,6 +57,10 @@ def verify_own_drafts(
             aux_hidden_states: Any,
             num_sampled: torch.Tensor,
             num_rejected: torch.Tensor,
+            last_sampled: torch.Tensor,
+            next_prefill_tokens: torch.Tensor,
+            temperature: torch.Tensor,
+            seeds: torch.Tensor,
             *args: Any,
             num_speculative_tokens: int | None = None,
             **kwargs: Any,
@@ -59,10 +70,19 @@ def verify_own_drafts(
             found = drafts.new_zeros(count, drafts.shape[1])
             length = drafts.shape[1] if num_speculative_tokens is None else num_speculative_tokens
             if draft is not None and length:
-                last = input_batch.query_start_loc[1 : count + 1] - 1 - num_rejected[:count]
-                found[:, :length] = draft(last_hidden_states[last.long().clamp(min=0)], length)
+                last = (input_batch.query_start_loc[1 : count + 1] - 1 - num_rejected[:count]).long().clamp(min=0)
+                logits = draft(last_hidden_states[last], length)
+                if shares_noise:
+                    # vLLM names noise by the position before a token's.
+                    positions = input_batch.positions[last] + torch.arange(1, length + 1, device=last.device)[:, None]
+                    rows = input_batch.idx_mapping[:count].repeat(length)
+                    tokens = sample(logits.flatten(0, 1), rows, temperature, seeds, positions.flatten())
+                    found[:, :length] = tokens.view(length, count).T
+                else:
+                    found[:, :length] = logits.argmax(-1).T
             return found
 
+    sample = target_sampling(use_fp64=runner.model_config.use_fp64_gumbel)
     drafts, prepare = runner.req_states.draft_tokens, runner.prepare_inputs
     if not keeps_drafter:
         runner.speculator = OwnDrafts()

@@ -30,16 +30,25 @@ class VerificationConfig(Section):
         description="1 is exact: outputs have the target's distribution. Below 1 is lossy: more drafts are accepted "
         "and the outputs change.",
     )
-    method: Literal["block", "token"] = Field(
-        default_factory=lambda known: "token" if known["lenience"] < 1 else "block",
-        description="Verification of sampled draft chains. Both are exact; block verifies all draft tokens of a "
-        "request jointly and accepts more of them, token verifies one after the other.",
+    method: Literal["coupled", "block", "token"] | None = Field(
+        default=None,
+        description="Verification of sampled draft chains. All are exact. coupled samples each token as without "
+        "speculation, and accepts the drafts that are equal: seeded outputs do not depend on drafts; on vLLM's V2 "
+        "runner only. block verifies all draft tokens of a request jointly and accepts more, token verifies one after "
+        "the other.",
+        json_schema_extra={"null": "coupled on V2, block on V1"},
     )
 
+    @property
+    def on_v1(self) -> Literal["block", "token"]:
+        """The plugin's verification on vLLM's V1 runner."""
+        assert self.method != "coupled", "refused at start"
+        return self.method or ("token" if self.lenience < 1 else "block")
+
     @model_validator(mode="after")
-    def _blocks_are_exact(self) -> Self:
-        if self.method == "block" and self.lenience < 1:
-            text = f"got block, but verification.lenience is {show(self.lenience)}"
+    def _others_are_exact(self) -> Self:
+        if self.method not in (None, "token") and self.lenience < 1:
+            text = f"got {self.method}, but verification.lenience is {show(self.lenience)}"
             conflicts([("method", f"{text}; allowed: token, or lenience 1")])
         return self
 
@@ -96,6 +105,17 @@ class PluginConfig(Section):
         return next((proposer for proposer in self.proposers if isinstance(proposer, NativeConfig)), None)
 
     @property
+    def verified_on_v2(self) -> Literal["coupled", "block", "token"]:
+        """The verification on vLLM's V2 runner."""
+        return self.verification.method or (self.native.verification if self.native else None) or "coupled"
+
+    @property
+    def shares_noise_on_v2(self) -> bool:
+        """Whether on vLLM's V2 runner drafts are sampled with the noise of verification."""
+        *_, last = self.proposers
+        return self.verified_on_v2 == "coupled" and last.may_share_noise
+
+    @property
     def drafts_from_text(self) -> bool:
         """Whether all proposers draft from token ids alone."""
         return all(proposer.drafts_from_text for proposer in self.proposers)
@@ -145,12 +165,18 @@ class PluginConfig(Section):
 
     @model_validator(mode="after")
     def _vllm_verifies_what_it_drafts(self) -> Self:
-        usual = VerificationConfig()
-        given = [(key, value) for key, value in self.verification if value != getattr(usual, key)]
-        if self.is_native and given:
-            allowed = "allowed: leave it out, or set vLLM's own keys in proposer.config"
-            text = f"but vLLM verifies its own drafts; {allowed}"
-            conflicts([(f"verification.{key}", f"got {show(value)}, {text}") for key, value in given])
+        method, native = self.verification.method, self.native
+        if native is None:
+            return self
+        if self.verification.lenience < 1:
+            text = f"got {show(self.verification.lenience)}, but vLLM's drafters are verified exactly; allowed: 1"
+            conflicts([("verification.lenience", text)])
+        if method and (own := native.config.get("rejection_sample_method")):
+            text = f"got {method}, but proposer.config.rejection_sample_method is {show(own)}; allowed: one of the two"
+            conflicts([("verification.method", text)])
+        if method == "coupled" and native.draft_sample_method != "greedy":
+            text = f"got coupled, but proposer.config.draft_sample_method is {show(native.draft_sample_method)}"
+            conflicts([("verification.method", f"{text}; allowed: block or token, or leave that key out")])
         return self
 
     @model_validator(mode="after")

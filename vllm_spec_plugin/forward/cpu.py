@@ -9,6 +9,7 @@ from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
+from vllm_spec_plugin.forward.verification import VerifiesOnV2
 
 
 class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
@@ -24,7 +25,7 @@ class SpecCPUWorker(SpecWorkerMixin, ReloadsDrafter, CPUWorker):
             return super().init_device()
 
 
-class NativeCPUWorker(TimesDrafter, RestsDrafter, ReloadsDrafter, CPUWorker):
+class NativeCPUWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter, CPUWorker):
     """vLLM's CPU worker, with its own drafters."""
 
 

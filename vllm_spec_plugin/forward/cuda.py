@@ -9,6 +9,7 @@ from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
+from vllm_spec_plugin.forward.verification import VerifiesOnV2
 
 
 class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):
@@ -22,7 +23,7 @@ class SpecCUDAWorker(SpecWorkerMixin, ReloadsDrafter, Worker):
         return SpecGPUModelRunner(self.vllm_config, self.device)
 
 
-class NativeCUDAWorker(TimesDrafter, RestsDrafter, ReloadsDrafter, Worker):
+class NativeCUDAWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter, Worker):
     """vLLM's CUDA worker, with its own drafters."""
 
 

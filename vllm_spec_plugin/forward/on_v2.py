@@ -26,4 +26,4 @@ def draft_on_v2(runner: "V2ModelRunner", vllm_config: "VllmConfig") -> None:
     assert isinstance(model.dtype, torch.dtype)
     sizes = model.get_hidden_size(), model.get_vocab_size()
     draft = config.proposers[-1].draft_from_states(config.draft_length.tokens, *sizes, model.dtype, runner.device)
-    verify_own_drafts(runner, draft)
+    verify_own_drafts(runner, draft, shares_noise=config.shares_noise_on_v2)

@@ -99,7 +99,7 @@ class SpecRunnerMixin(Runner):
             self.speculative_config,
             self.device,
             lenience=verification.lenience,
-            method=verification.method,
+            method=verification.on_v1,
             counts_outputs=False,
         )
 

@@ -141,6 +141,11 @@ class ProposerConfig(Section):
         """Whether `draft_from_states` drafts on vLLM's V2 runner."""
         return False
 
+    @property
+    def may_share_noise(self) -> bool:
+        """Whether on vLLM's V2 runner drafts may be sampled with the noise of verification."""
+        return False
+
     def draft_from_states(
         self, num_tokens: int, hidden_size: int, vocab_size: int, dtype: "torch.dtype", device: "torch.device"
     ) -> "Callable[[torch.Tensor, int], torch.Tensor]":
@@ -155,7 +160,8 @@ class ProposerConfig(Section):
 
         Returns:
             A function of [n, hidden_size], the states from which each request's last token was sampled, and K, to
-            [n, K] certain draft tokens. It runs in every step, on every rank, without waiting for the device.
+            [K, n, vocab_size] logits of draft tokens. It runs in every step, on every rank, without waiting for the
+            device.
         """
         raise NotImplementedError
 

@@ -133,6 +133,9 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
     with _one_message(given):
         from vllm_spec_plugin.support.gate import check_served
 
+        if plugin.is_native:
+            # vLLM has chosen the runner only now.
+            _check_verification(plugin, source, is_v2=config.use_v2_model_runner)
         check_served(config, plugin, source)
         if plugin.is_native:
             _patch_sampler(config)
@@ -142,7 +145,8 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
         config.scheduler_config.scheduler_cls = mode.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
     assert config.speculative_config is not None
-    frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies)
+    vllm_refuses = mode.vllm_verifies and not config.use_v2_model_runner
+    frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies, vllm_refuses=vllm_refuses)
     engine = engine_of(config, from_text=mode.from_text)
     log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
@@ -227,8 +231,8 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    if mode.needs_v2:
-        _verified_by_vllm(config, given[KEY]["source"])
+    if not config.is_native:
+        _check_verification(config, given[KEY]["source"], is_v2=mode.needs_v2)
     engine_args.speculative_config = speculative_config(config, mode)
     if mode is not NATIVE or engine_args.worker_cls == "auto":
         engine_args.worker_cls = mode.workers[platform]
@@ -245,16 +249,25 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
     return config
 
 
-def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
-    """Refuses features that need the plugin's own verification."""
-    on_v2 = "but on the V2 runner (VLLM_USE_V2_MODEL_RUNNER=1) vLLM verifies"
-    if config.verification.lenience < 1:
-        text = f"verification.lenience: got {config.verification.lenience:g}, {on_v2}; allowed: 1"
-        raise ConfigError(f"{show_source(source)}: {text}")
+def _check_verification(config: "PluginConfig", source: str, *, is_v2: bool) -> None:
+    """Refuses what only the verification of vLLM's other model runner can do."""
+    shown, verification = show_source(source), config.verification
+    here = f"but vLLM's {'V2' if is_v2 else 'V1'} runner serves"
+    if is_v2 and verification.lenience < 1:
+        text = f"verification.lenience: got {verification.lenience:g}, {here}, which verifies exactly; allowed: 1"
+        raise ConfigError(f"{shown}: {text}")
+    if not is_v2 and verification.method == "coupled":
+        text = f"verification.method: got coupled, {here}, whose noise does not depend on positions"
+        raise ConfigError(f"{shown}: {text}; allowed: block or token, or leave it out")
     for proposer in config.proposers:
-        if (sampling := getattr(proposer, "draft_sampling", "greedy")) != "greedy":
-            text = f"draft_sampling: got {show(sampling)}, {on_v2}, which accepts greedy drafts only"
-            raise ConfigError(f"{config.where(proposer, show_source(source))}: {text}; allowed: greedy")
+        sampling = getattr(proposer, "draft_sampling", None)
+        if sampling in (None, "greedy") or (sampling != "shared" and not is_v2):
+            continue
+        if sampling == "shared" and is_v2 and config.verified_on_v2 == "coupled":
+            continue
+        reason = f" with verification.method {config.verified_on_v2}" if is_v2 else ""
+        text = f"draft_sampling: got {show(sampling)}, {here}{reason}; allowed: greedy, or leave it out"
+        raise ConfigError(f"{config.where(proposer, shown)}: {text}")
 
 
 def _target(engine_args: "EngineArgs") -> "Target":

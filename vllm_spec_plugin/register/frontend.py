@@ -22,7 +22,8 @@ class Served(NamedTuple):
         method: value of `proposer.method`.
         methods: the proposers' methods.
         takes_predictions: whether one of them drafts from predicted outputs.
-        vllm_verifies: whether vLLM itself verifies, and refuses requests with which it cannot.
+        vllm_verifies: whether vLLM samples logprobs of drafts itself.
+        vllm_refuses: whether vLLM refuses requests with parameters that its verification does not apply.
         summary: see `PluginConfig`.
     """
 
@@ -30,12 +31,13 @@ class Served(NamedTuple):
     methods: tuple[str, ...]
     takes_predictions: bool
     vllm_verifies: bool
+    vllm_refuses: bool
     summary: dict[str, str]
 
 
 def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
-    frontend.patch(is_ours, _vllm_verifies, _check_request, _start_metrics, _export)
+    frontend.patch(is_ours, _vllm_refuses, _check_request, _start_metrics, _export)
     early_refusal.patch(is_ours)
     openai_api.patch(
         SPEC_PREDICTION,
@@ -45,7 +47,9 @@ def patch() -> None:
     )
 
 
-def attach(speculative_config: "SpeculativeConfig", config: PluginConfig, *, vllm_verifies: bool) -> None:
+def attach(
+    speculative_config: "SpeculativeConfig", config: PluginConfig, *, vllm_verifies: bool, vllm_refuses: bool
+) -> None:
     """Puts what frontend processes need into vLLM's `SpeculativeConfig`, and takes streams apart if it says so."""
     if config.stream_granularity != "free":
         frontend.keep_outputs_apart()
@@ -54,6 +58,7 @@ def attach(speculative_config: "SpeculativeConfig", config: PluginConfig, *, vll
         tuple(proposer.method for proposer in config.proposers),
         any(proposer.uses_predictions for proposer in config.proposers),
         vllm_verifies,
+        vllm_refuses,
         config.summary,
     )
     setattr(speculative_config, _SERVED, served)
@@ -84,8 +89,8 @@ def _check_request(params: "SamplingParams", speculative_config: "SpeculativeCon
         )
 
 
-def _vllm_verifies(speculative_config: "SpeculativeConfig | None") -> bool:
-    return served_by(speculative_config).vllm_verifies
+def _vllm_refuses(speculative_config: "SpeculativeConfig | None") -> bool:
+    return served_by(speculative_config).vllm_refuses
 
 
 def _takes_predictions(speculative_config: "SpeculativeConfig | None") -> bool:

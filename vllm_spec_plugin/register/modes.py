@@ -78,7 +78,10 @@ def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, 
     """vLLM's `speculative_config`."""
     tokens = config.draft_length.tokens
     if config.native is not None:
-        return {**config.native.config, "num_speculative_tokens": tokens}
+        native = {**config.native.config, "num_speculative_tokens": tokens}
+        if (method := config.verification.method) in ("block", "token"):
+            native["rejection_sample_method"] = "block" if method == "block" else "standard"
+        return native
     if mode.needs_v2:
         # vLLM's n-gram drafter, which needs no model; `compat.v2` puts the plugin's in its place.
         settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}

@@ -126,13 +126,6 @@ RULES: tuple[Rule, ...] = (
         "a GPU",
     ),
     Rule(
-        "proposer.config.rejection_sample_method",
-        BY_VLLM,
-        lambda facts: "block" if facts.server.reuses_noise else "",
-        "vLLM 0.32's V2 runner tests a position again by the same random number, so sampled outputs are biased",
-        "standard, or vLLM 0.33",
-    ),
-    Rule(
         "--model",
         OWN,
         lambda facts: _untested_layers(facts.target),

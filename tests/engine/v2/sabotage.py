@@ -31,3 +31,18 @@ def keep_some_rejected() -> Iterator[None]:
 
     with mock.patch.object(rejection_sampler, "rejection_sample", sample_leniently):
         yield
+
+
+@contextlib.contextmanager
+def noise_of_the_next_position() -> Iterator[None]:
+    """Draft positions are verified with the noise of the position after them."""
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
+
+    gather = rejection_sampler.gather_draft_sampled
+
+    def gather_shifted(*args: Any) -> Any:
+        drafts, positions = gather(*args)
+        return drafts, positions + 1
+
+    with mock.patch.object(rejection_sampler, "gather_draft_sampled", gather_shifted):
+        yield

@@ -45,7 +45,7 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
         "draft_length.tokens": ["4", "default"],
         "draft_length.half_life": ["64.0", "default"],
         "verification.lenience": ["1.0", "(exact)", "default"],
-        "verification.method": ["block", "default"],
+        "verification.method": ["coupled", "on", "V2,", "block", "on", "V1", "default"],
         "stream_granularity": ["free", "default"],
         "stream_tokens": ["not", "used", "default"],
     }

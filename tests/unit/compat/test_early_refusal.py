@@ -29,10 +29,11 @@ def serving(monkeypatch):
     """One of vLLM's classes that answer, on a server where vLLM verifies."""
     stock = SamplingParams._validate_spec_decode
     if not hasattr(stock, "__wrapped__"):
-        checked = _checked(frontend.is_ours, frontend._vllm_verifies, frontend._check_request)
+        checked = _checked(frontend.is_ours, frontend._vllm_refuses, frontend._check_request)
         monkeypatch.setattr(SamplingParams, "_validate_spec_decode", checked(stock))
     speculative: Any = SimpleNamespace(num_speculative_tokens=4)
-    frontend.attach(speculative, parse_config({"proposer": {"method": "suffix"}}, "a.yaml"), vllm_verifies=True)
+    config = parse_config({"proposer": {"method": "suffix"}}, "a.yaml")
+    frontend.attach(speculative, config, vllm_verifies=True, vllm_refuses=True)
     return SimpleNamespace(engine_client=SimpleNamespace(vllm_config=SimpleNamespace(speculative_config=speculative)))
 
 

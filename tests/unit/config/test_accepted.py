@@ -32,7 +32,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
             "shared_scope": None,
         },
         "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0},
-        "verification": {"lenience": 1.0, "method": "block"},
+        "verification": {"lenience": 1.0, "method": None},
         "stream_granularity": "free",
         "stream_tokens": None,
     }
@@ -187,10 +187,38 @@ def test_plain_data_is_not_looked_for_on_disk(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("lenience", "method"), [(1, "block"), (0.9, "token")])
-def test_drafts_are_verified_by_blocks_where_that_is_exact(lenience: float, method: str) -> None:
+def test_on_v1_drafts_are_verified_by_blocks_where_that_is_exact(lenience: float, method: str) -> None:
     config = parse_config({"proposer": NGRAM, "verification": {"lenience": lenience}}, "spec.yaml")
-    assert config.verification.method == method
+    assert config.verification.on_v1 == method
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def vllms(**keys: str) -> dict[str, Any]:
+    return {"method": "vllm", "config": {"method": "draft_model", "model": "D"} | keys}
+
+
+@pytest.mark.parametrize(
+    ("proposer", "method", "verified", "shares"),
+    [
+        (NGRAM, None, "coupled", False),
+        (MEDUSA, None, "coupled", True),
+        ({**MEDUSA, "draft_sampling": "greedy"}, None, "coupled", False),
+        (MEDUSA, "token", "token", False),
+        (vllms(), None, "coupled", True),
+        (vllms(), "block", "block", False),
+        (vllms(draft_sample_method="greedy"), None, "coupled", False),
+        (vllms(draft_sample_method="probabilistic"), None, "token", False),
+        (vllms(draft_sample_method="probabilistic"), "block", "block", False),
+        (vllms(rejection_sample_method="standard"), None, "token", False),
+        (vllms(rejection_sample_method="block"), None, "block", False),
+        ({"method": "cascade", "proposers": [NGRAM, vllms()]}, None, "coupled", True),
+    ],
+)
+def test_on_v2_drafts_are_verified_with_the_targets_noise_unless_a_key_says_otherwise(
+    proposer: dict[str, Any], method: str | None, verified: str, shares: bool
+) -> None:
+    config = parse_config({"proposer": proposer, "verification": {"method": method}}, "spec.yaml")
+    assert (config.verified_on_v2, config.shares_noise_on_v2) == (verified, shares)
 
 
 def test_a_cascade_has_its_proposers_in_order() -> None:

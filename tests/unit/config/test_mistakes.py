@@ -119,6 +119,14 @@ proposer: {method: cascade, proposers: [method: ngram, {method: vllm, config: {m
 proposer: {method: vllm, config: {method: mtp, rejection_sample_method: synthetic, synthetic_acceptance_length: 3}}
     proposer.config.rejection_sample_method: got the text 'synthetic', which changes the distribution of outputs;
     allowed: standard or block
+proposer: {method: vllm, config: {method: mtp, rejection_sample_method: block}}, verification: {method: token}
+    verification.method: got token, but proposer.config.rejection_sample_method is the text 'block'; allowed: one of
+    the two
+proposer: {method: vllm, config: {model: x, draft_sample_method: probabilistic}}, verification: {method: coupled}
+    verification.method: got coupled, but proposer.config.draft_sample_method is the text 'probabilistic'; allowed:
+    block or token, or leave that key out
+proposer: {method: ngram}, verification: {lenience: 0.9, method: coupled}
+    verification.method: got coupled, but verification.lenience is 0.9; allowed: token, or lenience 1
 proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
     proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
     standard or block
@@ -184,7 +192,7 @@ def test_a_wrong_element_of_a_path_is_named(value: object, at: str, allowed: str
             {"proposer": NGRAM}, "verification", "lenience", "a number above 0 up to 1",
             (0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400),
         ),
-        ({"proposer": NGRAM}, "verification", "method", "block, token", ("blocks", "", None, True, 1, ["block"])),
+        ({"proposer": NGRAM}, "verification", "method", "coupled, block, token, or null", ("blocks", "", True, 1)),
     ],
     ids=["tree", "tokens", "lenience", "method"],
 )  # fmt: skip
@@ -256,4 +264,4 @@ def test_keys_of_vllms_that_the_plugin_sets_are_refused(config: object, expected
 
 def test_vllm_verifies_what_it_drafts() -> None:
     data = {"proposer": {"method": "vllm", "config": {"method": "mtp"}}, "verification": {"lenience": 0.9}}
-    assert "verification.lenience: got 0.9, but vLLM verifies its own drafts" in message_of(data)
+    assert "verification.lenience: got 0.9, but vLLM's drafters are verified exactly; allowed: 1" in message_of(data)

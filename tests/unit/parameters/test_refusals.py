@@ -25,25 +25,27 @@ VALUES = {"logit_bias": {1: 2.0}, "logprob_token_ids": [1, 2], "min_p": 0.5}
 REFUSED = [name for name, field in FIELDS.items() if field.by_vllm == Verdict.REFUSED]
 
 
-def validate(mode, **params):
+def validate(mode, is_v2=False, **params):
     """Validates a request as vLLM does before the engine gets it."""
     config = parse_config({"proposer": {"method": "suffix"}}, "a.yaml")
     speculative: Any = SimpleNamespace(num_speculative_tokens=4)
-    frontend.attach(speculative, config, vllm_verifies=mode.vllm_verifies)
-    checked = compat._checked(frontend.is_ours, frontend._vllm_verifies, frontend._check_request)
+    refuses = mode.vllm_verifies and not is_v2
+    frontend.attach(speculative, config, vllm_verifies=mode.vllm_verifies, vllm_refuses=refuses)
+    checked = compat._checked(frontend.is_ours, frontend._vllm_refuses, frontend._check_request)
     stock = getattr(SamplingParams._validate_spec_decode, "__wrapped__", SamplingParams._validate_spec_decode)
     checked(stock)(SamplingParams(**params), speculative)
 
 
+@pytest.mark.parametrize("is_v2", [False, True])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("name", REFUSED)
-def test_each_way_refuses_what_the_table_says(mode, name):
-    way = Way.VLLM_V1 if mode.vllm_verifies else Way.OWN
+def test_each_way_refuses_what_the_table_says(mode, name, is_v2):
+    way = Way.OWN if not mode.vllm_verifies else Way.VLLM_V2 if is_v2 else Way.VLLM_V1
     if FIELDS[name].where(way) == Verdict.SERVED:
-        validate(mode, **{name: VALUES[name]})
+        validate(mode, is_v2, **{name: VALUES[name]})
         return
     with pytest.raises(VLLMValidationError, match=name):
-        validate(mode, **{name: VALUES[name]})
+        validate(mode, is_v2, **{name: VALUES[name]})
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)

@@ -9,7 +9,7 @@ import yaml
 
 import vllm_spec_plugin
 from tests.unit.register.arguments import Arguments
-from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model import compatibility
@@ -51,14 +51,45 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{method: suffix}\nverification: {lenience: 0.5}", r"verification\.lenience: got 0\.5, but on the V2"),
-        ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but on"),
+        ("{method: suffix}\nverification: {lenience: 0.5}", r"verification\.lenience: got 0\.5, but vLLM's V2"),
+        ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but vLLM's V2"),
     ],
 )
 def test_on_v2_what_needs_verification_of_the_plugins_own_is_refused(monkeypatch, config_path, text, said):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
     with pytest.raises(ConfigError, match=said):
         translated(config_path, f"proposer: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{method: suffix}\nverification: {method: coupled}", r"verification\.method: got coupled, but vLLM's V1"),
+        ("{method: medusa, model: H, draft_sampling: shared}", r"draft_sampling: got the text 'shared', but vLLM's V1"),
+    ],
+)
+def test_on_v1_what_needs_the_noise_of_v2_is_refused(monkeypatch, config_path, text, said):
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setattr(PluginConfig, "check_proposers", lambda *_: None)
+    with pytest.raises(ConfigError, match=said):
+        translated(config_path, f"proposer: {text}")
+
+
+def test_on_v2_heads_share_the_noise_of_coupled_verification_only(monkeypatch, config_path):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    monkeypatch.setattr(PluginConfig, "check_proposers", lambda *_: None)
+    text = "proposer: {method: medusa, model: H, draft_sampling: shared}\n"
+    translated(config_path, text)
+    said = r"draft_sampling: got the text 'shared', but vLLM's V2 runner serves with verification\.method token"
+    with pytest.raises(ConfigError, match=said):
+        translated(config_path, text + "verification: {method: token}")
+
+
+@pytest.mark.parametrize(("method", "theirs"), [("block", "block"), ("token", "standard"), ("coupled", None)])
+def test_vllms_drafters_are_verified_as_the_file_says(config_path, method, theirs):
+    proposer = "{method: vllm, config: {method: ngram, prompt_lookup_max: 2}}"
+    arguments = translated(config_path, f"proposer: {proposer}\nverification: {{method: {method}}}")
+    assert arguments.speculative_config.get("rejection_sample_method") == theirs
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ def on_cpu(layer):
 # Per rule: facts that it refuses, its scope, and what the message must say.
 CASES = [
     (on_cpu(Layer.RECURRENT), BY_VLLM, "which has recurrent state; vLLM computes recurrent state wrongly"),
-    (server(reuses_noise=True), BY_VLLM, "proposer.config.rejection_sample_method: got block; vLLM 0.32's V2 runner"),
     (on_cpu(Layer.MLA), BY_VLLM, "(MLA); vLLM computes different logits when it verifies drafts on a CPU"),
     (target(Layer.FULL, Layer.RECURRENT), OWN, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
     (target(Layer.MLA), OWN, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),

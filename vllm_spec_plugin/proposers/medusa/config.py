@@ -43,9 +43,11 @@ class MedusaConfig(ProposerConfig):
         "configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
     )
-    draft_sampling: Literal["greedy", "probabilistic"] = Field(
-        default="greedy",
-        description="greedy takes each head's most likely tokens; probabilistic samples from its distribution.",
+    draft_sampling: Literal["greedy", "probabilistic", "shared"] | None = Field(
+        default=None,
+        description="greedy takes each head's most likely tokens; probabilistic samples from its distribution, on "
+        "vLLM's V1 runner; shared samples with the noise of verification, on V2.",
+        json_schema_extra={"null": "greedy; shared where verification.method is coupled"},
     )
     tree: Annotated[Any, PlainValidator(_tree)] = Field(
         default=None,
@@ -80,6 +82,11 @@ class MedusaConfig(ProposerConfig):
     def drafts_on_v2(self) -> bool:
         """See `ProposerConfig`."""
         return self.tree is None
+
+    @property
+    def may_share_noise(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.draft_sampling in (None, "shared")
 
     @property
     def fixed_tree(self) -> FixedTree | None:
@@ -120,8 +127,7 @@ class MedusaConfig(ProposerConfig):
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
 
-        heads = load_heads(self.model, hidden_size, vocab_size, dtype, device, num_tokens)
-        return lambda states, length: heads(states, length).argmax(-1).T
+        return load_heads(self.model, hidden_size, vocab_size, dtype, device, num_tokens)
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""

@@ -60,6 +60,18 @@ class NativeConfig(ProposerConfig):
         return str(self.config.get("draft_sample_method") or "greedy")
 
     @property
+    def verification(self) -> Literal["block", "token"] | None:
+        """The verification that vLLM's own keys ask for; None if they leave it to the plugin."""
+        if method := self.config.get("rejection_sample_method"):
+            return "block" if method == "block" else "token"
+        return None if self.draft_sample_method == "greedy" else "token"
+
+    @property
+    def may_share_noise(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.config.get("draft_sample_method") is None
+
+    @property
     def drafts_in_one_pass(self) -> bool:
         """See `ProposerConfig`."""
         return self.config.get("method") in _ONE_PASS or bool(self.config.get("parallel_drafting"))
