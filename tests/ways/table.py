@@ -134,6 +134,18 @@ RULES: tuple[Rule, ...] = (
         ({Way.OWN}, NOT_NEEDED + "proposers are called for requests with planned drafts only"),
         ({Way.TOKEN_ONLY}, _NO_DRAFTER),
     ),
+    _rule(
+        "drafts",
+        "seeds",
+        "a seeded output does not depend on drafts",
+        _in_worker("tests/engine/test_seeds.py::test_seeded_output_is_that_without_drafts"),
+        (_BY_VLLM, f"{SHOWN}tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation"),
+        (
+            {Way.VLLM_V1, Way.TOKEN_ONLY_VLLM_V1},
+            NOT_NEEDED + "vLLM's V1 runner draws by request, and promises no such output",
+        ),
+        (_ASYNC, NOT_NEEDED + "as with synchronous scheduling, on the same runner"),
+    ),
     _rule("drafts", "certain", "certain drafts are verified as certain"),
     _rule(
         "drafts",

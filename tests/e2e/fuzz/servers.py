@@ -43,6 +43,11 @@ class Served:
         return "v2" if self.way.endswith("V2") else "v1"
 
     @property
+    def same_seeds(self) -> bool:
+        """Whether a seeded request has the same outputs with drafts and without."""
+        return self.way == Way.OWN or self.runner == "v2"
+
+    @property
     def config(self) -> dict[str, Any]:
         """The plugin.yaml."""
         several = {"method": "cascade", "proposers": list(self.proposers)}

@@ -50,7 +50,7 @@ def serve_and_fuzz(name: str, size: int, reference: Reference, folder: Path, see
         model, path, extra_args=_OPTIONS, environment=served.environment({}), log_path=folder / "log"
     ) as server:
         cases = drawn(served, size, reference, seed)
-        outcome = asyncio.run(fuzz(server, model, cases, reference, same_seeds=served.way == Way.OWN))
+        outcome = asyncio.run(fuzz(server, model, cases, reference, same_seeds=served.same_seeds))
         if not outcome.faults:
             metrics = server.metrics()
             names = {"drafted": "spec_decode_num_draft_tokens", "accepted": "spec_decode_num_accepted_tokens"}
