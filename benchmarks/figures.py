@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "draft_length", "native")),
+    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "design/verification", "draft_length", "native")),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
@@ -221,6 +221,17 @@ def certificates(figures: Figures) -> str:
     return markdown_table(rows)
 
 
+def coupling(figures: Figures) -> str:
+    """Returns accepted draft tokens by temperature, from the results of `benchmarks coupling`."""
+    found = {(one["workload"], one["arm"], one["metric"]): one["median"] for one in figures.runs[0]["medians"]}
+    kinds = dict.fromkeys(kind for _, kind, _ in found)
+    rows = [["accepted of 4 draft tokens", *kinds]]
+    for place in dict.fromkeys(place for place, _, _ in found):
+        means = [f"{found[place, kind, 'accepted']:.2f} ± {found[place, kind, 'error']:.2f}" for kind in kinds]
+        rows.append([place, *means])
+    return markdown_table(rows)
+
+
 def source(figures: Figures) -> str:
     """Returns date, commit, machine, models and command."""
     parts = []
@@ -276,6 +287,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "latency": functools.partial(latency, "latency", "latency"),
     "greedy": greedy,
     "host": host,
+    "coupling": coupling,
     "certificates": certificates,
     "source": source,
 }

@@ -32,8 +32,8 @@ def coupling(
 
     from benchmarks.coupling import KINDS, Logits, accepted_tokens
     from vllm_spec_plugin.models import model_path
-    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.bench.prompts import PROMPTS
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.report import Measurements, Report, Table
     from vllm_spec_tools.report.provenance import provenance
 

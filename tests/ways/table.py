@@ -249,6 +249,14 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "counter",
+        "stale_requests",
+        "requests that lack the drafter's keys and values are counted",
+        ({Way.OWN}, _NO_REST),
+        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+        (_HEADS | {Way.TOKEN_ONLY_HEADS}, NOT_NEEDED + "Medusa heads need the last state only"),
+    ),
+    _rule(
+        "counter",
         "caught_up_tokens",
         "tokens that a draft model computes after a rest are counted",
         ({Way.OWN}, NOT_NEEDED + "they are part of the time of drafting"),

@@ -56,6 +56,7 @@ class StepCounters:
         requests_lost: requests that a head can no longer draft for, as hidden states of their text are missing.
         drafter_passes: forward passes of vLLM's drafter, the first one of a step also where nobody drafts.
         drafter_rests: steps in which vLLM's drafter did not run.
+        stale_requests: requests that began to lack keys and values of vLLM's drafter, as it had rested.
         caught_up_tokens: tokens that vLLM's draft model computed because it had rested.
         switched_off: times that a request with drafts in the step before got none.
         predicted_seconds: forecast time of steps, if the policy makes forecasts.
@@ -84,6 +85,7 @@ class StepCounters:
     requests_lost: int = 0
     drafter_passes: int = 0
     drafter_rests: int = 0
+    stale_requests: int = 0
     caught_up_tokens: int = 0
     switched_off: int = 0
     predicted_seconds: float = 0.0

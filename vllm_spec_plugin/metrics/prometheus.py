@@ -71,6 +71,8 @@ class Exporter:
         passes = "Forward passes of vLLM's drafter, the first one of a step also where nobody drafts."
         self._passes = counter("drafter_passes", passes, "method")
         self._rests = counter("drafter_rests", "Steps in which vLLM's drafter did not run.", "method")
+        stale = "Requests that began to lack keys and values of vLLM's drafter, as it had rested."
+        self._stale = counter("stale_requests", stale, "method")
         caught_up = "Tokens that vLLM's draft model computed because it had rested."
         self._caught_up = counter("caught_up_tokens", caught_up, "method")
         self._switched_off = counter("switched_off", "Switches of a request's drafts to off.", "method")
@@ -129,6 +131,7 @@ class Exporter:
         self._lost.labels(*of, step.method).inc(step.requests_lost)
         self._passes.labels(*of, step.method).inc(step.drafter_passes)
         self._rests.labels(*of, step.method).inc(step.drafter_rests)
+        self._stale.labels(*of, step.method).inc(step.stale_requests)
         self._caught_up.labels(*of, step.method).inc(step.caught_up_tokens)
         self._switched_off.labels(*of, step.method).inc(step.switched_off)
         self._predicted.labels(*of, step.method).inc(step.predicted_seconds)

@@ -83,11 +83,12 @@ class NativeScheduler(SpecScheduling):
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
         if self._rest is not None:
-            self._rest.planned(scheduler_output, self._adapter.may_draft_soon)
+            found_stale = self._rest.planned(scheduler_output, self._adapter.may_draft_soon)
+            self._native_counters.stale_requests += found_stale
         self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
         if self._rest is not None and scheduler_output.num_scheduled_tokens:
             if self._adapter.rests:
-                self._rest.rest(scheduler_output)
+                self._native_counters.stale_requests += self._rest.rest(scheduler_output)
                 self._native_counters.drafter_rests += 1
                 return
             caught_up, unready = self._rest.catch_up(scheduler_output, self._adapter.is_served)

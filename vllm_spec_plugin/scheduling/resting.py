@@ -35,36 +35,44 @@ class DrafterRest:
         self.gaps = DrafterGaps([group.kv_cache_spec.block_size for group in groups], null_block)
         self._scheduler, self._after_rest = scheduler, after_rest
 
-    def planned(self, output: SchedulerOutput, may_draft: Callable[[str], bool]) -> None:
+    def planned(self, output: SchedulerOutput, may_draft: Callable[[str], bool]) -> int:
         """Notes the blocks that a step brings; to be called for each step, before it rests or drafts.
 
         Args:
             output: vLLM's plan of the step.
             may_draft: whether a request may have drafts soon.
+
+        Returns:
+            The number of requests that found lacking blocks in the prefix cache.
         """
         if not self.gaps:
-            return
+            return 0
+        num_stale = 0
         self.gaps.copied(output.kv_cache_block_copies or ())
         for request_id, computed, tables, begins in added_blocks(output):
             if not begins:
                 self.gaps.extended(request_id, tables)
                 continue
             lacking = self.gaps.begun(request_id, computed, tables)
+            num_stale += bool(lacking)
             if lacking and self._after_rest is DrafterAfterRest.KEEPS_GAP and may_draft(request_id):
                 self._scheduler.kv_cache_manager.evict_blocks(lacking)
+        return num_stale
 
-    def rest(self, output: SchedulerOutput) -> None:
-        """Makes the drafter rest in a step."""
+    def rest(self, output: SchedulerOutput) -> int:
+        """Makes the drafter rest in a step; returns the number of requests that begin to lack something."""
         output.num_spec_tokens_to_schedule = REST
         without_default_skip(output)
         if self._after_rest is DrafterAfterRest.AS_BEFORE:
-            return
+            return 0
         # Of others with a gap, `planned` has noted new blocks.
-        for request_id in output.num_scheduled_tokens.keys() - self.gaps.first.keys():
+        fresh = output.num_scheduled_tokens.keys() - self.gaps.first.keys()
+        for request_id in fresh:
             request = self._scheduler.requests[request_id]
             # Where scheduling is asynchronous, drafts under way may be rejected.
             first = request.num_computed_tokens - request.num_in_flight_tokens
             self.gaps.open(request_id, first, self._scheduler.kv_cache_manager.get_block_ids(request_id))
+        return len(fresh)
 
     def catch_up(self, output: SchedulerOutput, is_served: Callable[[str], bool]) -> tuple[int, set[str]]:
         """Lets the drafter compute what it lacks before it drafts.

@@ -138,6 +138,7 @@ def test_a_draft_model_drafts_with_all_keys_and_values(
     counters = pipeline.counters["vllm"]
     assert counters.drafter_rests == sum(pipeline.rests)
     assert counters.caught_up_tokens > 50
+    assert 0 < counters.stale_requests <= sum(pipeline.rests) * 3
     assert not pipeline.scheduler._rest.gaps.first
 
 

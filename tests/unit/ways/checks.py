@@ -325,6 +325,7 @@ def caught_up(bench: Bench) -> None:
         pipeline.add(f"r{i}", i, 5, 30)
         pipeline.step()
     pipeline.finish()
+    assert total(pipeline, "stale_requests") > 8
     assert total(pipeline, "caught_up_tokens") > 20
 
 
@@ -390,6 +391,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("counter", "requests_without_salt"): salts_counted,
     ("counter", "drafter_passes"): rests,
     ("counter", "drafter_rests"): rests,
+    ("counter", "stale_requests"): caught_up,
     ("counter", "caught_up_tokens"): caught_up,
     ("counter", "switched_off"): switched_off,
     **{("counter", name): forecasts_counted for name in FORECASTS},
