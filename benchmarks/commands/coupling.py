@@ -66,7 +66,7 @@ def coupling(
     report = Report(
         "benchmarks coupling",
         "Coupled verification beside rejection sampling",
-        provenance(sys.argv[1:], seed, folders),
+        provenance(sys.argv[1:], seed, folders, program="python -m benchmarks"),
         [],
         [Table(f"Accepted of {tokens} draft tokens per step", ["temperature", *KINDS], table, text_columns=1)],
         [],
