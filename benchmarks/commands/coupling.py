@@ -50,13 +50,14 @@ def coupling(
 
         return logits
 
-    both, tokenizer = [logits_of(folder) for folder in folders], AutoTokenizer.from_pretrained(folders[0])
+    of_target, of_draft = (logits_of(folder) for folder in folders)
+    tokenizer = AutoTokenizer.from_pretrained(folders[0])
     measured, table = Measurements(), []
     for value in temperature or (0.7, 1.0):
-        rows = []
+        rows: list[tuple[float, ...]] = []
         for number, prompt in enumerate(PROMPTS[:prompts]):
             text = list(tokenizer(prompt)["input_ids"])
-            rows += accepted_tokens(*both, text, steps, tokens, value, seed + number)
+            rows += accepted_tokens(of_target, of_draft, text, steps, tokens, value, seed + number)
         found = np.array(rows)
         for kind, own in zip(KINDS, found.T, strict=True):
             figures = {"accepted": float(own.mean()), "error": float(own.std() / len(own) ** 0.5)}
