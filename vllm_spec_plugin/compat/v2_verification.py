@@ -19,15 +19,15 @@ Accept = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], tuple[torch.T
 def replace_verification(runner: "V2ModelRunner", accept: Accept | None) -> None:
     """Puts a verification in place of that of vLLM, after the model is loaded.
 
-    Chunks, logprobs, grammars and masks stay vLLM's. A rank without a sampler is left alone, and so is a sampler with
-    watermarks, which has noise of its own.
+    Chunks, logprobs, grammars and masks stay vLLM's. A rank without a sampler is left alone. With watermarks, which
+    have noise of their own, vLLM verifies token by token.
 
     Args:
         runner: the runner.
         accept: accepts drafts by the tokens that the target samples, see `accept_equal`; None verifies by blocks.
 
     Raises:
-        ValueError: the model has a verification of its own.
+        ValueError: the model has a verification of its own, or blocks would be verified with watermarks.
     """
     # Imported here: the modules need Triton.
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
@@ -93,7 +93,11 @@ def replace_verification(runner: "V2ModelRunner", accept: Accept | None) -> None
             return processed, *verdict
 
     found = runner.rejection_sampler
-    if found is None or found.watermark_key is not None:
+    if found is None:
+        return
+    if found.watermark_key is not None:
+        if accept is None:
+            raise ValueError("verification.method: got block, but outputs have watermarks; allowed: token or coupled")
         return
     if type(found) is not RejectionSampler:
         raise ValueError(f"vLLM verifies this model's drafts with {type(found).__name__}, which is not supported")
