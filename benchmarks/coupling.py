@@ -8,7 +8,7 @@ import torch
 from vllm_spec_plugin.verification.block import reflected
 
 Logits = Callable[[Sequence[int]], torch.Tensor]
-"""Returns [vocab_size] logits after a text, or of the last rows of it, [rows, vocab_size]."""
+"""Returns [rows, vocab_size] logits, one row after each token of a text."""
 
 KINDS = ("greedy, token", "probabilistic, token", "probabilistic, block", "greedy, coupled", "shared, coupled")
 
@@ -40,13 +40,13 @@ def accepted_tokens(
         start, found = len(text), []
         drafts = {}
         for kind, salt in (("greedy", None), ("own", 1), ("shared", 0)):
-            tokens, ratios = list(text), []
+            tokens, probs = list(text), []
             for _ in range(num_tokens):
                 scores = draft(tokens)[-1] / temperature
                 token = int((scores if salt is None else scores + noise(len(tokens), salt)).argmax())
-                ratios.append(1.0 if salt is None else float(scores.softmax(-1)[token]))
+                probs.append(1.0 if salt is None else float(scores.softmax(-1)[token]))
                 tokens.append(token)
-            drafts[kind] = tokens[start:], torch.tensor(ratios)
+            drafts[kind] = tokens[start:], torch.tensor(probs)
         for kind, (tokens, q) in drafts.items():
             rows = target([*text, *tokens])[start - 1 :] / temperature
             p = rows.softmax(-1)[:-1].gather(1, torch.tensor(tokens)[:, None])[:, 0]

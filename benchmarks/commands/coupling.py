@@ -59,10 +59,10 @@ def coupling(
             text = list(tokenizer(prompt)["input_ids"])
             rows += accepted_tokens(of_target, of_draft, text, steps, tokens, value, seed + number)
         found = np.array(rows)
-        for kind, own in zip(KINDS, found.T, strict=True):
-            figures = {"accepted": float(own.mean()), "error": float(own.std() / len(own) ** 0.5)}
-            measured.add(kind, f"temperature {value:g}", 1, 0, figures)
-        shown = [f"{own.mean():.2f} ± {own.std() / len(own) ** 0.5:.2f}" for own in found.T]
+        means, errors = found.mean(0).tolist(), (found.std(0) / len(found) ** 0.5).tolist()
+        for kind, mean, error in zip(KINDS, means, errors, strict=True):
+            measured.add(kind, f"temperature {value:g}", 1, 0, {"accepted": mean, "error": error})
+        shown = [f"{mean:.2f} ± {error:.2f}" for mean, error in zip(means, errors, strict=True)]
         table.append([f"{value:g}", *shown])
     report = Report(
         "benchmarks coupling",

@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
             {Way.VLLM_V1, Way.TOKEN_ONLY_VLLM_V1},
             NOT_NEEDED + "vLLM's V1 runner draws by request, and promises no such output",
         ),
-        (_ASYNC, NOT_NEEDED + "as with synchronous scheduling, on the same runner"),
+        (_ASYNC, NOT_NEEDED + "the worker verifies as with synchronous scheduling, on each runner as above"),
     ),
     _rule("drafts", "certain", "certain drafts are verified as certain"),
     _rule(

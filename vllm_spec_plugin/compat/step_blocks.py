@@ -1,4 +1,4 @@
-"""The KV blocks that a step of vLLM's scheduler gives to requests; for schedulers and workers."""
+"""KV blocks that a scheduled step allocates to requests; for schedulers and workers."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 # Added to positions that block verification names by step: away from positions, and below vLLM's salt of drafts, 2**30.
 _STEP_NOISE = 1 << 29
 
-
 Accept = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -110,8 +109,8 @@ def replace_verification(runner: "V2ModelRunner", accept: Accept | None) -> None
 def noise_of_step(positions: torch.Tensor, rows: torch.Tensor, max_drafts: int) -> torch.Tensor:
     """Returns names of random numbers that a step has alone, in the shape of `positions`.
 
-    vLLM names those of block verification by position. A rejection may end a draft before the position whose test
-    failed, and in the next step the same number would decide there again.
+    vLLM's block verification hashes seed and position. If a draft ends before the position whose test failed, the next
+    step would test that position by the same number.
 
     Args:
         positions: of the tokens that rows follow.
@@ -134,15 +133,11 @@ def target_sampling(*, use_fp64: bool) -> Callable[..., torch.Tensor]:
     # Imported here: the module needs Triton.
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 
-    return partial(_sample, gumbel_sample, use_fp64)
-
-
-def _sample(gumbel_sample: Callable[..., torch.Tensor], use_fp64: bool, *args: torch.Tensor) -> torch.Tensor:
-    return gumbel_sample(*args, apply_temperature=True, is_drafting=False, use_fp64=use_fp64)
+    return partial(gumbel_sample, apply_temperature=True, is_drafting=False, use_fp64=use_fp64)
 
 
 def sample_with_target_noise(speculator: Any) -> None:
-    """Lets one of vLLM's drafters sample its drafts with the noise with which the target samples at their positions.
+    """Replaces a vLLM drafter's sampling by one with the target's noise at the same positions.
 
     A drafter that only names its likeliest tokens, or draws in a kernel of its own, is left alone.
 

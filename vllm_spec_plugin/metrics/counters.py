@@ -56,7 +56,7 @@ class StepCounters:
         requests_lost: requests that a head can no longer draft for, as hidden states of their text are missing.
         drafter_passes: forward passes of vLLM's drafter, the first one of a step also where nobody drafts.
         drafter_rests: steps in which vLLM's drafter did not run.
-        stale_requests: requests that began to lack keys and values of vLLM's drafter, as it had rested.
+        stale_requests: requests with a new gap in the drafter's KV cache, left by steps that skipped vLLM's drafter.
         caught_up_tokens: tokens that vLLM's draft model computed because it had rested.
         switched_off: times that a request with drafts in the step before got none.
         predicted_seconds: forecast time of steps, if the policy makes forecasts.

@@ -71,7 +71,7 @@ class Exporter:
         passes = "Forward passes of vLLM's drafter, the first one of a step also where nobody drafts."
         self._passes = counter("drafter_passes", passes, "method")
         self._rests = counter("drafter_rests", "Steps in which vLLM's drafter did not run.", "method")
-        stale = "Requests that began to lack keys and values of vLLM's drafter, as it had rested."
+        stale = "Requests with a new gap in the drafter's KV cache, left by steps that skipped vLLM's drafter."
         self._stale = counter("stale_requests", stale, "method")
         caught_up = "Tokens that vLLM's draft model computed because it had rested."
         self._caught_up = counter("caught_up_tokens", caught_up, "method")

@@ -133,11 +133,10 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
     with _one_message(given):
         from vllm_spec_plugin.support.gate import check_served
 
+        check_served(config, plugin, source)
         if plugin.is_native:
             # vLLM has chosen the runner only now.
             _check_verification(plugin, source, is_v2=config.use_v2_model_runner)
-        check_served(config, plugin, source)
-        if plugin.is_native:
             _patch_sampler(config)
     mode = mode_of(plugin)
     if mode.schedulers[1] is not None:
@@ -250,7 +249,7 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
 
 
 def _check_verification(config: "PluginConfig", source: str, *, is_v2: bool) -> None:
-    """Refuses what only the verification of vLLM's other model runner can do."""
+    """Refuses verification settings that the model runner does not support."""
     shown, verification = show_source(source), config.verification
     here = f"but vLLM's {'V2' if is_v2 else 'V1'} runner serves"
     if is_v2 and verification.lenience < 1:
