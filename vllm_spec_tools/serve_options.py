@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.compat.engine_choice import EngineChoice, engine_of
+from vllm_spec_plugin.compat.engine_choice import EngineChoice
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.register.modes import engine_choice
 from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
@@ -119,7 +120,8 @@ def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> tup
     except Exception as error:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
     is_async = bool(served.scheduler_config.async_scheduling)
-    return engine_of(served), way_of(config_in(settings), is_v2=served.use_v2_model_runner, is_async=is_async)
+    config = config_in(served.additional_config)
+    return engine_choice(served), way_of(config, is_v2=served.use_v2_model_runner, is_async=is_async)
 
 
 def refused_ways(arguments: argparse.Namespace) -> dict[str, list[str]]:

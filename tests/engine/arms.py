@@ -66,7 +66,7 @@ class Engine:
     # configs; the note "lengths" has those of trees.
     random_lengths: bool = False
     model: str = ""  # Folder of the target; empty is the bundled one.
-    runner: str = "v1"  # vLLM's model runner; of "v2" see `tests/engine/v2`.
+    runner: str = "v1"  # vLLM's model runner; of "v2" and "default" see `tests/engine/v2`.
     # Further keyword arguments of `vllm.LLM`, which win over these, as pairs; so are dicts among them.
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -137,7 +137,7 @@ class Arms:
         # A process that has looked for a GPU must not be forked.
         if not runs_on_cpu():
             return (sys.executable,)
-        runner = environment.get(RUNNER, "0")
+        runner = environment.get(RUNNER, "default")
         if runner not in self._forks:
             folder = self._folder / f"forks{runner}"
             folder.mkdir()

@@ -14,17 +14,22 @@ from tests.engine.test_native import AFTER_TEXTS, FALSE_ALARMS, V2, after_texts,
 from tests.engine.v2.cells import MIN_P, SETTINGS, TRUNCATIONS, run_sampled
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, mtp_target
 from tests.engine.v2.drafters import engine as v2_engine
-from tests.fixed_length import STOCK_DRAFT_MODEL, native
+from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
 from tests.sizes import is_full
+from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.engine
 
 NUM_TOKENS = 16
-NAMES = ["draft_model", "suffix", "medusa"]
-MIXED = f"draft_model {AFTER_TEXTS}"
-CONFIGS = V2 | {MIXED: after_texts(vllms(STOCK_DRAFT_MODEL), 3)}
+# Without an environment variable.
+OWN = "the plugin's draft_model"
+NAMES = [OWN, "suffix", "medusa"]
+MIXED, OWN_MIXED = f"draft_model {AFTER_TEXTS}", f"{OWN} {AFTER_TEXTS}"
+OWN_DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}
+CONFIGS = V2 | {MIXED: after_texts(vllms(STOCK_DRAFT_MODEL), 3), OWN_MIXED: after_texts(OWN_DRAFT, 3)}
+CONFIGS[OWN] = fixed_length("draft_model", 3)
 if is_full():
-    NAMES += ["eagle3", "mtp", MIXED, f"medusa {AFTER_TEXTS}"]
+    NAMES += ["draft_model", "eagle3", "mtp", MIXED, OWN_MIXED, f"medusa {AFTER_TEXTS}"]
 PARAMS: tuple[dict[str, Any], ...] = (
     {"temperature": 1.0},
     {"temperature": 0.8, "top_p": 0.9},
@@ -70,7 +75,8 @@ def test_a_seeded_output_is_that_without_speculation(name: str, arms: Arms, targ
     asked = mtp_target(tmp_path) if name == "mtp" else target
     engine = v2_engine(name if name in DRAFTERS else "none", asked)
     job = seeded(asked)
-    result = arms.run(dataclasses.replace(engine, config=CONFIGS[name], random_lengths=True), job)
+    runner = "default" if OWN in name else "v2"
+    result = arms.run(dataclasses.replace(engine, config=CONFIGS[name], random_lengths=True, runner=runner), job)
     plain = arms.run(dataclasses.replace(engine, config=""), job)
     assert result.tokens() == plain.tokens()
     assert min(result.accepted, result.rejected) > 5

@@ -7,7 +7,6 @@ from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import VllmConfig
 
-_ON_V1 = "vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
 _NO_TRITON = "V2 needs Triton, which is not available here"
 _FROM_TEXT = "the plugin drafts after the last step's tokens"
 _IN_STEP = "vLLM's V1 runner has no asynchronous scheduling for custom proposers, such as the plugin's"
@@ -33,34 +32,43 @@ class EngineChoice(NamedTuple):
         return f"vLLM {self.vllm}; {self.runner}; {self.scheduling}"
 
 
-def wants_v2() -> bool:
-    """Whether the environment asks for vLLM's V2 runner."""
+def asked_for_v2() -> bool | None:
+    """Whether the environment asks for vLLM's V2 runner; None leaves the choice to vLLM."""
     from vllm import envs
 
-    return bool(envs.VLLM_USE_V2_MODEL_RUNNER)
+    asked: bool | None = envs.VLLM_USE_V2_MODEL_RUNNER
+    return asked
 
 
-def engine_of(vllm_config: "VllmConfig", *, from_text: bool = False) -> EngineChoice:
+def takes_v2() -> bool:
+    """Whether vLLM serves on its V2 runner what that supports."""
+    from vllm.triton_utils import HAS_TRITON
+
+    asked = asked_for_v2()
+    return bool(HAS_TRITON) if asked is None else asked
+
+
+def engine_of(vllm_config: "VllmConfig", *, from_text: bool = False, why_v1: str = "") -> EngineChoice:
     """Returns what vLLM has chosen for a configuration that it has created.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
         from_text: whether the plugin drafts in the scheduler's process.
+        why_v1: the plugin's reason for the V1 runner, if it has one.
     """
-    from vllm import envs
     from vllm.platforms import current_platform
     from vllm.triton_utils import HAS_TRITON
 
     speculative = vllm_config.speculative_config
     is_custom = speculative is not None and speculative.method == "custom_class"
     is_v2, is_async = vllm_config.use_v2_model_runner, vllm_config.scheduler_config.async_scheduling
-    forced = envs.VLLM_USE_V2_MODEL_RUNNER
+    forced = asked_for_v2()
     unsupported = [] if is_custom else vllm_config._get_v2_model_runner_unsupported_features()
     if is_v2:
         why_runner = ["VLLM_USE_V2_MODEL_RUNNER=1" if forced else "vLLM's default"]
     else:
         why_runner = [
-            *([_ON_V1] if is_custom else []),
+            *([why_v1] if why_v1 else []),
             *(["VLLM_USE_V2_MODEL_RUNNER=0"] if forced is False else []),
             *([f"V2 does not support {', '.join(unsupported)}"] if unsupported else []),
             *([] if HAS_TRITON else [_NO_TRITON]),
@@ -103,9 +111,6 @@ def conflict(
     from vllm import envs
 
     version = installed_version()
-    if wants_v2() and in_workers:
-        allowed = f"allowed: unset it, draft with suffix, ngram, prediction or Medusa chains only, {_OTHERWISE}"
-        return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); {allowed}"
     if needs_v2:
         from vllm.triton_utils import HAS_TRITON
 

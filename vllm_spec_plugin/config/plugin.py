@@ -181,6 +181,12 @@ class PluginConfig(Section):
 
     @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
+        if self.verification.method == "coupled":
+            for proposer in self.proposers:
+                if getattr(proposer, "draft_sampling", None) == "probabilistic":
+                    text = f"got coupled, but {proposer.method} has draft_sampling probabilistic"
+                    allowed = "allowed: block or token, or leave draft_sampling out"
+                    conflicts([("verification.method", f"{text}; {allowed}")])
         if self.verification.lenience < 1 and self.drafts_trees:
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])

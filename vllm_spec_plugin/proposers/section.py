@@ -136,10 +136,13 @@ class ProposerConfig(Section):
         """Whether a draft of any length takes one forward pass; of vLLM's drafters only."""
         return False
 
-    @property
-    def drafts_on_v2(self) -> bool:
-        """Whether `draft_from_states` drafts on vLLM's V2 runner."""
-        return False
+    def on_v2(self, *, with_q: bool) -> "ProposerConfig | None":
+        """Returns the section that drafts on vLLM's V2 runner; None if the method needs the V1 runner.
+
+        Args:
+            with_q: whether drafts are verified by their probabilities.
+        """
+        return self if self.is_native or self.drafts_from_text else None
 
     @property
     def may_share_noise(self) -> bool:
@@ -149,7 +152,7 @@ class ProposerConfig(Section):
     def draft_from_states(
         self, num_tokens: int, hidden_size: int, vocab_size: int, dtype: "torch.dtype", device: "torch.device"
     ) -> "Callable[[torch.Tensor, int], torch.Tensor]":
-        """Builds the drafter of a V2 worker, with `drafts_on_v2`.
+        """Builds the drafter of a V2 worker, with `uses_hidden_states`.
 
         Args:
             num_tokens: maximum tokens of a draft.

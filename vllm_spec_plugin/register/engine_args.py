@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
-from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
+from vllm_spec_plugin.compat.engine_choice import asked_for_v2, conflict
+from vllm_spec_plugin.config.settings import KEY, config_in, settings_for, settings_of
 from vllm_spec_plugin.register import frontend
-from vllm_spec_plugin.register.modes import IN_WORKERS, NATIVE, mode_of, speculative_config
+from vllm_spec_plugin.register.modes import (
+    IN_WORKERS,
+    NATIVE,
+    Runner,
+    engine_choice,
+    first_runner,
+    mode_of,
+    speculative_config,
+)
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
@@ -60,7 +68,8 @@ def _parsed(given: dict[str, Any]) -> dict[str, Any]:
         check_vllm()
         settings = _FromCommandLine(_read(given))
         # `vllm serve` looks for its Rust frontend before it creates a configuration.
-        _check_conflict(settings, None, is_api_server=sys.argv[1:2] == ["serve"])
+        runner = first_runner(config_in(settings), settings[KEY]["source"])
+        _check_conflict(runner, None, is_api_server=sys.argv[1:2] == ["serve"])
         return settings
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -122,38 +131,66 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
         with _one_message(given):
             check_vllm()
             settings = _read(given)
-            _check_conflict(settings, engine_args.async_scheduling, is_api_server=is_api_server)
-            plugin = translate(engine_args, settings)
-        source = settings[KEY]["source"]
-        with vllm_args.speculative_config_made_by(_naming(given, source) if plugin.is_native else None, engine_args):
-            config: VllmConfig = create()
+            source = settings[KEY]["source"]
+            runner = first_runner(config_in(settings), source)
+            try:
+                config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
+            except ConfigError as error:
+                if not runner.is_v2 or asked_for_v2():
+                    raise
+                _restore(engine_args, before)
+                runner = runner.on_v1(show_reason(error))
+                config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
     finally:
-        for name, value in before.items():
-            setattr(engine_args, name, value)
-    with _one_message(given):
-        from vllm_spec_plugin.support.gate import check_served
-
-        check_served(config, plugin, source)
-        if plugin.is_native:
-            # vLLM has chosen the runner only now.
-            _check_verification(plugin, source, is_v2=config.use_v2_model_runner)
-            _patch_sampler(config)
-    mode = mode_of(plugin)
+        _restore(engine_args, before)
+    is_v2 = config.use_v2_model_runner
+    mode = mode_of(plugin, is_v2=is_v2)
     if mode.schedulers[1] is not None:
         # vLLM has chosen only now.
         config.scheduler_config.scheduler_cls = mode.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
     assert config.speculative_config is not None
-    vllm_refuses = mode.vllm_verifies and not config.use_v2_model_runner
+    vllm_refuses = mode.vllm_verifies and not is_v2
     frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies, vllm_refuses=vllm_refuses)
-    engine = engine_of(config, from_text=mode.from_text)
+    drafter = "; the draft model is vLLM's drafter" if plugin is not runner.written else ""
+    engine = f"{engine_choice(config)}{drafter}"
     log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
-def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
-    mode = mode_of(config_in(settings))
-    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text, "needs_v2": mode.needs_v2}
+def _restore(engine_args: "EngineArgs", values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(engine_args, name, value)
+
+
+def _created(
+    engine_args: "EngineArgs", create: Callable[[], Any], runner: Runner, source: str, *, is_api_server: bool
+) -> "tuple[VllmConfig, PluginConfig]":
+    """Creates vLLM's configuration for a runner, and checks it.
+
+    Raises:
+        ConfigError: the plugin refuses it, or vLLM has chosen another runner.
+    """
+    _check_conflict(runner, engine_args.async_scheduling, is_api_server=is_api_server)
+    translate(engine_args, runner, source)
+    plugin = runner.config
+    with vllm_args.speculative_config_made_by(_naming(source) if plugin.is_native else None, engine_args):
+        config: VllmConfig = create()
+    if runner.is_v2 and not config.use_v2_model_runner:
+        raise ConfigError(engine_choice(config).runner.removeprefix("V1 runner: "))
+    from vllm_spec_plugin.support.gate import check_served
+
+    check_served(config, plugin, source)
+    if plugin.is_native:
+        # vLLM has chosen the runner only now.
+        _check_verification(plugin, source, is_v2=config.use_v2_model_runner)
+        _patch_sampler(config)
+    return config, plugin
+
+
+def _check_conflict(runner: Runner, async_scheduling: bool | None, *, is_api_server: bool) -> None:
+    mode = mode_of(runner.config, is_v2=runner.is_v2)
+    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text, "needs_v2": runner.is_v2}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
 
@@ -168,7 +205,7 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
     """Ends the program with one message, like its argument parser, if the settings come from its command line."""
     try:
         yield
-    except ValueError as error:
+    except ConfigError as error:
         if not isinstance(given, _FromCommandLine):
             raise
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
@@ -188,29 +225,26 @@ def _patch_sampler(config: "VllmConfig") -> None:
     parallel.worker_extension_cls = PATCHED_SAMPLER
 
 
-def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]], Any]:
+def _naming(source: str) -> Callable[[Callable[[], Any]], Any]:
     """Returns a function that calls another one, and names the file if that refuses vLLM's speculative config."""
 
     def called(create: Callable[[], Any]) -> Any:
-        with _one_message(given):
-            try:
-                return create()
-            except Exception as error:  # a model's config may raise anything
-                text = f"{show_source(source)}: proposer.config: vLLM refuses it: {show_reason(error)}"
-                raise ConfigError(text) from None
+        try:
+            return create()
+        except Exception as error:  # a model's config may raise anything
+            text = f"{show_source(source)}: proposer.config: vLLM refuses it: {show_reason(error)}"
+            raise ConfigError(text) from None
 
     return called
 
 
-def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig":
+def translate(engine_args: "EngineArgs", runner: Runner, source: str) -> None:
     """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
     Args:
         engine_args: vLLM's `EngineArgs`.
-        given: settings of `config.settings`.
-
-    Returns:
-        The plugin's configuration.
+        runner: the runner that is to serve.
+        source: name of the configuration file.
 
     Raises:
         ConfigError: settings conflict, the platform is not supported, or a draft model does not fit.
@@ -218,8 +252,8 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
     platform = vllm_args.platform()
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
-    config = config_in(given)
-    mode = mode_of(config)
+    config = runner.config
+    mode = mode_of(config, is_v2=runner.is_v2)
     # vLLM's own drafters need none of the plugin's workers but to reload weights.
     own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if mode is not NATIVE else {})
     for name, default in own.items():
@@ -227,11 +261,13 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
             raise ConfigError(
                 f"{name}: got {getattr(engine_args, name)!r}, but the plugin sets its own; allowed: leave it out"
             )
-    config.check_proposers(_target(engine_args), given[KEY]["source"])
-    additional = engine_args.additional_config
-    engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
+    runner.written.check_proposers(_target(engine_args), source)
+    settings = settings_of(config, source)
+    if runner.why_v1:
+        settings[KEY]["why_v1"] = runner.why_v1
+    engine_args.additional_config = {**(engine_args.additional_config or {}), **settings}
     if not config.is_native:
-        _check_verification(config, given[KEY]["source"], is_v2=mode.needs_v2)
+        _check_verification(config, source, is_v2=runner.is_v2)
     engine_args.speculative_config = speculative_config(config, mode)
     if mode is not NATIVE or engine_args.worker_cls == "auto":
         engine_args.worker_cls = mode.workers[platform]
@@ -242,10 +278,9 @@ def translate(engine_args: "EngineArgs", given: dict[str, Any]) -> "PluginConfig
     if config.verification.lenience < 1:
         logger.warning(
             "%s: verification.lenience is %g: speculation is LOSSY, outputs do not have the model's distribution",
-            given[KEY]["source"],
+            source,
             config.verification.lenience,
         )
-    return config
 
 
 def _check_verification(config: "PluginConfig", source: str, *, is_v2: bool) -> None:

@@ -1,12 +1,16 @@
 """Drafting modes: where drafts are made and verified, and the plugin's classes for each."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vllm_spec_plugin.compat.engine_choice import wants_v2
+from vllm_spec_plugin.compat.engine_choice import EngineChoice, asked_for_v2, engine_of, takes_v2
+from vllm_spec_plugin.config.on_v2 import on_v2
+from vllm_spec_plugin.config.settings import KEY, config_in
 from vllm_spec_plugin.register import frontend
+from vllm_spec_plugin.schema.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.types import VllmConfig
     from vllm_spec_plugin.config import PluginConfig
 
 _SCHEDULING = "vllm_spec_plugin.scheduling"
@@ -60,18 +64,60 @@ HEADS = replace(NATIVE, workers=_workers("Text"), needs_v2=True)
 MIXED_HEADS = replace(MIXED, needs_v2=True)
 
 
-def mode_of(config: "PluginConfig") -> DraftingMode:
-    """Returns the mode of a configuration; the environment chooses the runner of texts and heads."""
-    *texts, last = config.proposers
+class Runner(NamedTuple):
+    """The runner for which a server is configured, before vLLM has chosen one.
+
+    Attributes:
+        written: the configuration as the file has it.
+        config: the configuration as the runner serves it.
+        is_v2: whether the plugin's proposers are to draft on V2. For vLLM's drafters vLLM itself chooses the runner.
+        why_v1: the reason for V1; empty if the environment or the platform is one.
+    """
+
+    written: "PluginConfig"
+    config: "PluginConfig"
+    is_v2: bool = False
+    why_v1: str = ""
+
+    def on_v1(self, why: str) -> "Runner":
+        """Returns the V1 runner for the same file."""
+        return Runner(self.written, self.written, why_v1=why)
+
+
+def first_runner(config: "PluginConfig", source: str) -> Runner:
+    """Returns the runner to try first: V2 where vLLM takes it and it can serve the configuration.
+
+    Raises:
+        ConfigError: the environment asks for V2, which cannot serve it.
+    """
+    if config.is_native or not takes_v2():
+        return Runner(config, config)
+    try:
+        return Runner(config, on_v2(config, source), is_v2=True)
+    except ConfigError as error:
+        if asked_for_v2():
+            text = "allowed: unset it, or serve without a plugin.yaml"
+            raise ConfigError(f"VLLM_USE_V2_MODEL_RUNNER=1: {error}; {text}") from None
+        return Runner(config, config, why_v1=str(error))
+
+
+def engine_choice(vllm_config: "VllmConfig") -> EngineChoice:
+    """Returns what vLLM has chosen for a configuration that has the plugin's settings."""
+    settings: Any = vllm_config.additional_config
+    mode = mode_of(config_in(settings), is_v2=vllm_config.use_v2_model_runner)
+    return engine_of(vllm_config, from_text=mode.from_text, why_v1=settings[KEY].get("why_v1", ""))
+
+
+def mode_of(config: "PluginConfig", *, is_v2: bool) -> DraftingMode:
+    """Returns the mode of a configuration as a runner serves it."""
+    has_texts = len(config.proposers) > 1
     if config.is_native:
-        return MIXED if texts else NATIVE
-    if not wants_v2():
+        return MIXED if has_texts else NATIVE
+    if not is_v2:
         return IN_WORKERS
     if config.drafts_from_text:
         return TEXT
-    if last.drafts_on_v2 and all(text.drafts_from_text for text in texts):
-        return MIXED_HEADS if texts else HEADS
-    return IN_WORKERS
+    return MIXED_HEADS if has_texts else HEADS
 
 
 def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, Any]:

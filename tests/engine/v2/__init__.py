@@ -19,10 +19,12 @@ def runner_environment(runner: str, environment: Mapping[str, str]) -> dict[str,
     """Returns an environment in which vLLM's processes use that model runner.
 
     Args:
-        runner: "v1" or "v2".
+        runner: "v1" or "v2"; "default" leaves the choice to vLLM, which takes V2 where there is Triton.
         environment: of the processes otherwise; its PYTHONPATH leads to this package.
     """
-    chosen = {**environment, RUNNER: str(int(runner == "v2"))}
-    if runner == "v2" and runs_on_cpu() and not entry_points(group="triton.backends", name="cpu"):
+    chosen = {name: value for name, value in environment.items() if name != RUNNER}
+    if runner != "default":
+        chosen[RUNNER] = str(int(runner == "v2"))
+    if runner != "v1" and runs_on_cpu() and not entry_points(group="triton.backends", name="cpu"):
         chosen |= {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join((str(_PATH), environment["PYTHONPATH"]))}
     return chosen

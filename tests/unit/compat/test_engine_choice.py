@@ -30,7 +30,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: False))
 
 
-CUSTOM_RUNNER = "V1 runner: vLLM runs custom proposers"
+CUSTOM_RUNNER = "V1 runner: trees need it"
 CUSTOM_SCHEDULING = "synchronous scheduling: vLLM's V1 runner has no asynchronous scheduling for custom proposers"
 DEFAULTS = "V2 runner: vLLM's default", "asynchronous scheduling: vLLM's default"
 
@@ -50,7 +50,8 @@ DEFAULTS = "V2 runner: vLLM's default", "asynchronous scheduling: vLLM's default
     ids=["custom", "eagle3", "none", "suffix"],
 )
 def test_on_a_gpu_it_is_what_the_configuration_says(on_gpu, given, runner, scheduling):
-    found = engine_of(given)
+    is_custom = given.speculative_config and given.speculative_config.method == "custom_class"
+    found = engine_of(given, why_v1="trees need it" if is_custom else "")
     assert found.runner.startswith(runner)
     assert found.scheduling.startswith(scheduling)
     assert str(found) == f"vLLM {found.vllm}; {found.runner}; {found.scheduling}"
@@ -67,7 +68,8 @@ def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
 def test_vllms_own_configuration_of_a_custom_proposer():
     """Tests the choice of vLLM itself on a CPU, not of a stand-in."""
     custom = {"method": "custom_class", "model": "a.module.Proposer", "num_speculative_tokens": 1}
-    found = engine_of(EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config())
+    made = EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config()
+    found = engine_of(made, why_v1="trees need it")
     assert found.vllm == f"{installed_version()} (CPU build)"
     assert found.runner.startswith(CUSTOM_RUNNER)
     assert found.scheduling.startswith(CUSTOM_SCHEDULING)
@@ -78,7 +80,6 @@ def test_vllms_own_configuration_of_a_custom_proposer():
 @pytest.mark.parametrize(
     ("variable", "value", "is_api_server", "said"),
     [
-        ("VLLM_USE_V2_MODEL_RUNNER", "1", False, "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
         ("VLLM_USE_V2_MODEL_RUNNER", "0", True, ""),
         ("VLLM_USE_RUST_FRONTEND", "1", True, "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs"),
         ("VLLM_USE_RUST_FRONTEND", "1", False, ""),

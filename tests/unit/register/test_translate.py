@@ -5,18 +5,23 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import yaml
 
 import vllm_spec_plugin
 from tests.unit.register.arguments import Arguments
-from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.config.settings import KEY, config_in
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model import compatibility
 from vllm_spec_plugin.proposers.model_source import ModelSource
-from vllm_spec_plugin.register.engine_args import translate
-from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, MIXED_HEADS, TEXT, mode_of
+from vllm_spec_plugin.register import engine_args
+from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, TEXT, first_runner
 from vllm_spec_plugin.schema.errors import ConfigError
+
+
+def translate(arguments, settings):
+    """Translates for the runner that is tried first."""
+    source = settings[KEY]["source"]
+    engine_args.translate(arguments, first_runner(config_in(settings), source), source)
 
 
 def translated(path, text):
@@ -51,7 +56,7 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{method: suffix}\nverification: {lenience: 0.5}", r"verification\.lenience: got 0\.5, but vLLM's V2"),
+        ("{method: suffix}\nverification: {lenience: 0.5}", r"=1: verification\.lenience below 1 needs the V1 runner"),
         ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but vLLM's V2"),
     ],
 )
@@ -90,21 +95,6 @@ def test_vllms_drafters_are_verified_as_the_file_says(config_path, method, their
     proposer = "{method: vllm, config: {method: ngram, prompt_lookup_max: 2}}"
     arguments = translated(config_path, f"proposer: {proposer}\nverification: {{method: {method}}}")
     assert arguments.speculative_config.get("rejection_sample_method") == theirs
-
-
-@pytest.mark.parametrize(
-    ("proposer", "mode"),
-    [
-        ("{method: medusa, model: H}", HEADS),
-        ("{method: cascade, proposers: [{method: suffix}, {method: medusa, model: H}]}", MIXED_HEADS),
-        ("{method: cascade, proposers: [{method: medusa, model: H}, {method: suffix}]}", IN_WORKERS),
-        ("{method: medusa, model: H, tree: auto}", IN_WORKERS),
-        ("{method: eagle3, model: H}", IN_WORKERS),
-    ],
-)
-def test_on_v2_heads_draft_chains_alone_or_after_texts(monkeypatch, proposer, mode):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert mode_of(parse_config(yaml.safe_load(f"proposer: {proposer}"), "p.yaml")) == mode
 
 
 def test_on_v2_heads_may_be_scheduled_asynchronously(monkeypatch, config_path):

@@ -31,9 +31,9 @@ def test_each_request_gets_its_tokens_up_to_the_first_that_was_not_drafted(
     # The token that each row follows; what a grammar excludes is -1.
     follows = rng.integers(-1, 3, ends[-1])
     starts = torch.tensor([0, *ends], device=device)
-    rows = [torch.tensor(tokens, device=device) for tokens in (sampled, follows)]
+    given = torch.tensor(np.stack([sampled, follows]), device=device)
     with waits() as found:
-        outputs, counts = accept_equal(*rows, starts, WIDTH)
+        outputs, counts = accept_equal(given[0], given[1], starts, WIDTH)
     assert not found
     assert outputs.shape == (len(requests), WIDTH)
     assert outputs.device == counts.device == device
@@ -78,8 +78,8 @@ def outputs(seed: int, drafts_noise: int = 0, next_noise: int = 0) -> tuple[torc
             (TARGET[token].log() + noise[every, count - 1 + i + (next_noise if i else 0)]).argmax(-1)
             for i, token in enumerate(follows)
         ]
-        flat = [torch.stack(each, 1).flatten() for each in (rows, follows)]
-        output, lengths = accept_equal(*flat, starts, NUM_DRAFTS + 1)
+        sampled, drafted = (torch.stack(each, 1).flatten() for each in (rows, follows))
+        output, lengths = accept_equal(sampled, drafted, starts, NUM_DRAFTS + 1)
         for i in range(NUM_DRAFTS + 1):
             writes = busy & (i < lengths)
             tokens[every[writes], count[writes] + i] = output[writes, i]

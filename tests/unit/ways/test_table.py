@@ -22,6 +22,7 @@ from tests.ways.table import (
     names_in_code,
 )
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.config.on_v2 import on_v2
 from vllm_spec_plugin.config.request_options import check_options
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.engine_args import _check_verification
@@ -52,7 +53,7 @@ def test_each_way_has_one_answer_of_a_known_kind() -> None:
     assert len({(rule.group, rule.name) for rule in RULES}) == len(RULES)
 
 
-def test_each_way_has_the_mode_that_a_server_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_way_has_the_mode_that_a_server_would_have() -> None:
     """Modes and ways are two lists; a mode without a way, or a way without a mode, would be a gap."""
     assert KINDS.keys() == set(Way)
     assert {id(kind.mode) for kind in KINDS.values()} == {
@@ -60,9 +61,8 @@ def test_each_way_has_the_mode_that_a_server_would_have(monkeypatch: pytest.Monk
     }
     for way, kind in KINDS.items():
         is_v2 = kind.mode.needs_v2 or way in (Way.VLLM_V2, Way.TOKEN_ONLY_VLLM_V2)
-        monkeypatch.setattr(modes, "wants_v2", lambda is_v2=is_v2: is_v2)
         config = parse_config({"proposer": section(kind.proposers)}, "plugin.yaml")
-        assert modes.mode_of(config) is kind.mode
+        assert modes.mode_of(config, is_v2=is_v2) is kind.mode
         assert way_of(config, is_v2=is_v2, is_async=kind.is_async) is way
 
 
@@ -121,10 +121,8 @@ def with_q(way: Way) -> None:
 def trees(way: Way) -> None:
     proposers = [*KINDS[way].proposers[:-1], {**HEADS, "tree": "auto"}]
     config = parse_config({"proposer": section(proposers)}, "plugin.yaml")
-    assert not config.proposers[-1].drafts_on_v2
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modes, "wants_v2", lambda: True)
-        assert modes.mode_of(config) is modes.IN_WORKERS
+    with pytest.raises(ConfigError, match="trees need the V1 runner"):
+        on_v2(config, "plugin.yaml")
 
 
 def no_predictions(way: Way) -> None:

@@ -1,20 +1,23 @@
 """The draft model's section of a plugin.yaml."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_spec_plugin.proposers.draft_model.autoregressive import AutoregressiveConfig
-from vllm_spec_plugin.proposers.section import DraftWeights, Target
+from vllm_spec_plugin.proposers.native.config import NativeConfig
+from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
 from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_source, unknown_word
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
 
 
-class DraftModelConfig(AutoregressiveConfig):
+class DraftModelConfig(ProposerConfig):
     """Drafts with a small model that has the target's vocabulary."""
+
+    keeps_kv: ClassVar[bool] = True
+    model_keys: ClassVar[tuple[str, ...]] = ("model",)
 
     method: Literal["draft_model"] = Field(description="The method of drafting.")
     model: str = Field(
@@ -22,6 +25,12 @@ class DraftModelConfig(AutoregressiveConfig):
         description="The draft model: a folder or a name on the Hugging Face hub. A relative path is looked for beside "
         "the configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a model's folder or its name on the Hugging Face hub"},
+    )
+    draft_sampling: Literal["probabilistic", "greedy", "shared"] | None = Field(
+        default=None,
+        description="probabilistic samples from the model's distribution; greedy takes its most likely tokens; shared "
+        "samples with the noise of verification, on vLLM's V2 runner.",
+        json_schema_extra={"null": "probabilistic; shared where verification.method is coupled"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
         default=None,
@@ -54,8 +63,29 @@ class DraftModelConfig(AutoregressiveConfig):
         default=2048,
         ge=1,
         description="Maximum tokens per step that the draft model prefills: prompts, and output tokens of steps "
-        "without drafts.",
+        "without drafts. On vLLM's V2 runner prompts are prefilled as the target's are.",
     )
+
+    @property
+    def samples(self) -> bool:
+        """Whether drafts of sampled requests are sampled, on vLLM's V1 runner."""
+        return self.draft_sampling in (None, "probabilistic")
+
+    @property
+    def may_share_noise(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.draft_sampling in (None, "shared")
+
+    def on_v2(self, *, with_q: bool) -> NativeConfig | None:
+        """See `ProposerConfig`: vLLM's own drafter, which has the target's data type."""
+        if self.dtype is not None:
+            return None
+        keys = ("model", "quantization", "revision", "code_revision", "max_model_len")
+        given = {key: value for key in keys if (value := getattr(self, key)) is not None}
+        sampling = self.draft_sampling or ("probabilistic" if with_q else "shared")
+        if sampling != "shared":
+            given["draft_sample_method"] = sampling
+        return NativeConfig(method="vllm", config={"method": "draft_model", **given})
 
     @property
     def draft_weights(self) -> DraftWeights:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_spec_plugin.proposers.draft_model.autoregressive import AutoregressiveConfig
-from vllm_spec_plugin.proposers.section import DraftWeights, Target
+from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
@@ -15,10 +14,12 @@ ARCHITECTURE = "Eagle3LlamaForCausalLM"
 """The head's class in vLLM."""
 
 
-class Eagle3Config(AutoregressiveConfig):
+class Eagle3Config(ProposerConfig):
     """Drafts with an EAGLE-3 head on hidden states of three of the target's layers."""
 
+    keeps_kv: ClassVar[bool] = True
     uses_aux_states: ClassVar[bool] = True
+    model_keys: ClassVar[tuple[str, ...]] = ("model",)
 
     method: Literal["eagle3"] = Field(description="The method of drafting.")
     model: str = Field(
@@ -26,6 +27,11 @@ class Eagle3Config(AutoregressiveConfig):
         description="The head: a folder or a name on the Hugging Face hub. A relative path is looked for beside the "
         "configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a folder of an EAGLE-3 head or its name on the Hugging Face hub"},
+    )
+
+    draft_sampling: Literal["probabilistic", "greedy"] = Field(
+        default="probabilistic",
+        description="probabilistic samples from the head's distribution; greedy takes its most likely tokens.",
     )
 
     @property
@@ -49,4 +55,4 @@ class Eagle3Config(AutoregressiveConfig):
         from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
 
         # As many tokens as there are hidden states for.
-        return Eagle3Proposer(engine, self.samples, catch_up_tokens=sys.maxsize)
+        return Eagle3Proposer(engine, self.draft_sampling == "probabilistic", catch_up_tokens=sys.maxsize)

@@ -78,10 +78,9 @@ class MedusaConfig(ProposerConfig):
         """See `ProposerConfig`."""
         return self.tree is not None
 
-    @property
-    def drafts_on_v2(self) -> bool:
+    def on_v2(self, *, with_q: bool) -> Self | None:
         """See `ProposerConfig`."""
-        return self.tree is None
+        return self if self.tree is None else None
 
     @property
     def may_share_noise(self) -> bool:

@@ -1,0 +1,34 @@
+"""The form of a configuration on vLLM's V2 runner."""
+
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.config.loading import parse_config
+from vllm_spec_plugin.schema.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config.plugin import PluginConfig
+
+
+def on_v2(config: "PluginConfig", source: str) -> "PluginConfig":
+    """Returns the configuration that the V2 runner serves in place of another: a draft model is vLLM's drafter there.
+
+    Raises:
+        ConfigError: only the V1 runner can serve it; the message is the reason, without the file.
+    """
+    *texts, last = config.proposers
+    if config.verification.lenience < 1:
+        raise ConfigError("verification.lenience below 1 needs the V1 runner")
+    if config.drafts_trees:
+        raise ConfigError("trees need the V1 runner")
+    # Drafts of texts have no q, and vLLM keeps one kind.
+    there = last.on_v2(with_q=config.verification.method in ("block", "token") and not texts)
+    if there is None:
+        raise ConfigError(f"the plugin's {last.method} needs the V1 runner")
+    if other := next((text.method for text in texts if not text.drafts_from_text), None):
+        raise ConfigError(f"a method after {other} needs the V1 runner")
+    if there is last:
+        return config
+    members = [member.model_dump(mode="json") for member in (*texts, there)]
+    data: dict[str, Any] = config.model_dump(mode="json")
+    data["proposer"] = {"method": "cascade", "proposers": members} if texts else members[0]
+    return parse_config(data, source)
