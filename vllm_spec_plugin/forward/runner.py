@@ -147,7 +147,7 @@ class SpecRunnerMixin(Runner):
     def _dummy_sampler_run(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
         # vLLM measures the memory of verification by it, on a GPU.
         sampler, config = self.rejection_sampler, self.drafter.config
-        draws = any(getattr(proposer, "draft_sampling", "") == "probabilistic" for proposer in config.proposers)
+        draws = any(proposer.samples for proposer in config.proposers)
         longest = config.draft_length.tokens, self.max_num_tokens, draws
         verify = functools.partial(compat_sampling.verify_longest, sampler, *longest)
         self.rejection_sampler = verify  # type: ignore[assignment] # vLLM calls it

@@ -1,9 +1,8 @@
 """The contract of every method's section of a plugin.yaml, with the properties that other packages need."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from vllm_spec_plugin.schema.section import Section
@@ -87,7 +86,6 @@ class ProposerConfig(Section):
         uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
             a folder beside the configuration file, or a bundled model (`vllm_spec_plugin/models/...`).
-        planned_keys: keys that `vllm-spec plan` sets to other values than the defaults.
     """
 
     is_native: ClassVar[bool] = False
@@ -96,7 +94,6 @@ class ProposerConfig(Section):
     uses_aux_states: ClassVar[bool] = False
     uses_predictions: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
-    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     method: str
 
@@ -143,6 +140,11 @@ class ProposerConfig(Section):
             with_q: whether drafts are verified by their probabilities.
         """
         return self if self.is_native or self.drafts_from_text else None
+
+    @property
+    def samples(self) -> bool:
+        """Whether on vLLM's V1 runner drafts of sampled requests are sampled, and have probabilities."""
+        return False
 
     @property
     def may_share_noise(self) -> bool:

@@ -129,7 +129,7 @@ def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:
 def _section(method: str, *models: str) -> dict[str, Any]:
     """Returns the section of a method with its models."""
     [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
-    return {"method": method, **dict(zip(kind.model_keys, models, strict=True)), **kind.planned_keys}
+    return {"method": method, **dict(zip(kind.model_keys, models, strict=True))}
 
 
 NONE = "none"

@@ -80,7 +80,8 @@ proposer: {method: draft_model, model: org/small, tokens: 3}
     proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, dtype,
     quantization, revision, code_revision, max_model_len, catch_up_tokens; did you mean draft_length.tokens?
 proposer: {method: draft_model, model: org/small, draft_sampling: sample}
-    proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy, shared, or null; did you mean shared?
+    proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy, shared,
+    or null; did you mean shared?
 proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: draft_model, model: org/small}]}
     proposer.proposers[1].method: got a second method that keeps a KV cache; allowed: one such method
 proposer: {method: draft_model, model: org/small, dtype: fp16}

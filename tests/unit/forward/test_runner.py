@@ -153,7 +153,10 @@ def test_memory_is_measured_with_the_longest_drafts_of_a_full_step(runner, sampl
 
     runner.rejection_sampler = sampler = Sampler()
     runner.max_num_tokens = max_tokens
-    runner.drafter.config.proposers = [SimpleNamespace(method="ngram"), SimpleNamespace(draft_sampling=sampling)]
+    runner.drafter.config.proposers = [
+        SimpleNamespace(samples=False),
+        SimpleNamespace(samples=sampling == "probabilistic"),
+    ]
     assert runner._dummy_sampler_run(None) == "sampled"
     assert runner.rejection_sampler is sampler
     [(num_draft_tokens, q, shape, metadata)] = seen

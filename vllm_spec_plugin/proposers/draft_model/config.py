@@ -30,7 +30,7 @@ class DraftModelConfig(ProposerConfig):
         default=None,
         description="probabilistic samples from the model's distribution; greedy takes its most likely tokens; shared "
         "samples with the noise of verification, on vLLM's V2 runner.",
-        json_schema_extra={"null": "probabilistic; shared where verification.method is coupled"},
+        json_schema_extra={"null": "probabilistic on V1; on V2 shared, or as verification.method needs"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
         default=None,
@@ -68,7 +68,7 @@ class DraftModelConfig(ProposerConfig):
 
     @property
     def samples(self) -> bool:
-        """Whether drafts of sampled requests are sampled, on vLLM's V1 runner."""
+        """See `ProposerConfig`."""
         return self.draft_sampling in (None, "probabilistic")
 
     @property

@@ -35,6 +35,11 @@ class Eagle3Config(ProposerConfig):
     )
 
     @property
+    def samples(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.draft_sampling == "probabilistic"
+
+    @property
     def draft_weights(self) -> DraftWeights:
         """See `ProposerConfig`."""
         return DraftWeights(self.model, architecture=ARCHITECTURE)
@@ -55,4 +60,4 @@ class Eagle3Config(ProposerConfig):
         from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
 
         # As many tokens as there are hidden states for.
-        return Eagle3Proposer(engine, self.draft_sampling == "probabilistic", catch_up_tokens=sys.maxsize)
+        return Eagle3Proposer(engine, self.samples, catch_up_tokens=sys.maxsize)

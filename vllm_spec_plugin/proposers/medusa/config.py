@@ -1,8 +1,7 @@
 """The Medusa heads' section of a plugin.yaml."""
 
 import logging
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
@@ -34,7 +33,6 @@ class MedusaConfig(ProposerConfig):
 
     uses_hidden_states: ClassVar[bool] = True
     model_keys: ClassVar[tuple[str, ...]] = ("model",)
-    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"draft_sampling": "probabilistic"})
 
     method: Literal["medusa"] = Field(description="The method of drafting.")
     model: str = Field(
@@ -43,11 +41,11 @@ class MedusaConfig(ProposerConfig):
         "configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
     )
-    draft_sampling: Literal["greedy", "probabilistic", "shared"] | None = Field(
+    draft_sampling: Literal["probabilistic", "greedy", "shared"] | None = Field(
         default=None,
-        description="greedy takes each head's most likely tokens; probabilistic samples from its distribution, on "
-        "vLLM's V1 runner; shared samples with the noise of verification, on V2.",
-        json_schema_extra={"null": "greedy; shared where verification.method is coupled"},
+        description="probabilistic samples from each head's distribution, on vLLM's V1 runner; greedy takes its most "
+        "likely tokens; shared samples with the noise of verification, on V2.",
+        json_schema_extra={"null": "probabilistic on V1, shared on V2"},
     )
     tree: Annotated[Any, PlainValidator(_tree)] = Field(
         default=None,
@@ -105,11 +103,12 @@ class MedusaConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
         from vllm_spec_plugin.proposers.medusa.shape import node_order
 
-        return node_order(self.tree, num_tokens, read_heads_config(self.model), draws=self._draws)
+        return node_order(self.tree, num_tokens, read_heads_config(self.model), draws=self.samples)
 
     @property
-    def _draws(self) -> bool:
-        return self.draft_sampling == "probabilistic"
+    def samples(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.draft_sampling in (None, "probabilistic")
 
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
         """See `ProposerConfig`."""
@@ -134,7 +133,7 @@ class MedusaConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
         from vllm_spec_plugin.proposers.medusa.shape import describe
 
-        order, draws = self._node_order(num_tokens), self._draws
+        order, draws = self._node_order(num_tokens), self.samples
         logger.info("Medusa heads draft %s", describe(order, read_heads_config(self.model), draws=draws))
         depth = order.tree.depth
         heads = load_heads(self.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, depth)
