@@ -171,6 +171,7 @@ class Session:
         model, device = config.model_config, str(config.device_config.device_type)
         return {
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "runner": "V2" if config.use_v2_model_runner else "V1",
             "ranks": config.parallel_config.world_size,
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
             "max_model_len": config.model_config.max_model_len,

@@ -40,6 +40,7 @@ class BaselineSizes:
         samples: maximum continuations of each prompt in each setting.
         round: continuations of each prompt after which the evidence is looked at, a multiple of 25.
         seconds: time for an engine's samples.
+        seeded: of coupled verification, outputs of each prompt in each setting that are compared token by token.
         by_vllm: whether vLLM's own sampler verifies, which refuses some sampling parameters.
     """
 
@@ -50,7 +51,12 @@ class BaselineSizes:
     samples: int
     round: int
     seconds: float
+    seeded: int = 0
     by_vllm: bool = False
+
+    def of_coupled(self, is_coupled: bool) -> "BaselineSizes":
+        """Returns sizes with seeded outputs in place of samples where verification is coupled, else without these."""
+        return replace(self, samples=0) if is_coupled else replace(self, seeded=0)
 
     def lasting(self, minutes: float) -> "BaselineSizes":
         """Returns sizes for another time: there are as many times more samples."""
@@ -58,8 +64,8 @@ class BaselineSizes:
         return replace(self, seconds=60 * minutes, samples=max(self.round, round(self.samples * scale)))
 
 
-DEFAULT = BaselineSizes(False, 64, 64, 6, 800, 100, 420.0)
-QUICK = BaselineSizes(True, 32, 48, 4, 300, 50, 120.0)
+DEFAULT = BaselineSizes(False, 64, 64, 6, 800, 100, 420.0, 8)
+QUICK = BaselineSizes(True, 32, 48, 4, 300, 50, 120.0, 4)
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,13 @@ class Work:
 
     Attributes:
         json: requests with a schema; empty without a tokenizer.
+        coupled: requests with a seed in all settings; empty if verification is not coupled.
         predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
 
     greedy: list[CertifyRequest]
     json: list[CertifyRequest]
+    coupled: list[CertifyRequest]
     seeded: list[CertifyRequest]
     company: list[CertifyRequest]
     prompts: list[Tokens]
@@ -88,6 +96,7 @@ class Baseline:
         tolerance: of logits, see `greedy.TOLERANCES`.
         greedy: result of the greedy requests, with the two highest logits at each token.
         json: result of the requests with a schema; None if there are none.
+        coupled: result of the seeded requests; None if there are none.
         control: its samples against the law: what the tests say where nothing is speculated.
     """
 
@@ -96,6 +105,7 @@ class Baseline:
     work: Work
     greedy: JobResult
     json: JobResult | None
+    coupled: JobResult | None
     samples: dict[str, list[tuple[Tokens, JobOutput]]]
     law: TargetProbabilities
     control: dict[str, TokenSamples]
@@ -110,6 +120,7 @@ class Baseline:
             work,
             greedy=predicting(work.greedy, greedy),
             json=predicting(work.json, self.json.tokens()) if self.json else work.json,
+            coupled=predicting(work.coupled, self.coupled.tokens()) if self.coupled else work.coupled,
             seeded=predicting(work.seeded, greedy),
             company=predicting(work.company, greedy),
             predictions=said,
@@ -133,6 +144,8 @@ def run_baseline(
     top_two = {"logprobs": 2}
     greedy = engine.run(Job([CertifyRequest(r.prompt, r.params | top_two) for r in work.greedy]))
     json = engine.run(Job(work.json)) if work.json else None
+    say("plain engine: seeded outputs")
+    coupled = engine.run(Job(work.coupled)) if work.coupled else None
     samples = _samples(engine, work, sizes, say)
     seen: Counter[tuple[Tokens, Tokens]] = Counter()
     for continuations in samples.values():
@@ -146,7 +159,7 @@ def run_baseline(
         for prompt, output in continuations:
             control[name].add(prompt, output)
         control[name].judge(law, work.settings[name])
-    return Baseline(facts, allowed, work, greedy, json, samples, law, control)
+    return Baseline(facts, allowed, work, greedy, json, coupled, samples, law, control)
 
 
 def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> dict[str, list[tuple[Tokens, JobOutput]]]:
@@ -203,6 +216,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
     return Work(
         [CertifyRequest(prompt, tokens) for prompt in shaped],
         json,
+        _coupled(prompts, sampling_settings(likely, sizes.quick, sizes.by_vllm), sizes.seeded),
         [CertifyRequest(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
         [CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
         prompts,
@@ -223,6 +237,13 @@ def _ended(reasoning_end: int | None, number: int) -> dict[str, Any]:
 
 def _cycle(prompts: Sequence[Tokens], count: int) -> list[Tokens]:
     return [prompts[number % len(prompts)] for number in range(count)]
+
+
+def _coupled(prompts: Sequence[Tokens], settings: Settings, outputs: int) -> list[CertifyRequest]:
+    """Requests of each prompt in each setting, each with a seed of its own and the logit of its token."""
+    usual = {"max_tokens": 40, "ignore_eos": True, "detokenize": False, "logprobs": 1}
+    texts = [(prompt, params) for params in settings.values() for prompt in prompts for _ in range(outputs)]
+    return [CertifyRequest(prompt, usual | params | {"seed": seed}) for seed, (prompt, params) in enumerate(texts)]
 
 
 def _seeded(seed: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Say
+from vllm_spec_tools.certify.coupled import compare
 from vllm_spec_tools.certify.greedy import first_differences
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
 from vllm_spec_tools.certify.results import Check, Outcome
@@ -15,7 +16,7 @@ from vllm_spec_tools.certify.samples import TokenSamples, draw
 # Characters; what follows the schema is shorter.
 _LONGEST_JSON = 200
 # Fewer verified draft tokens say nothing.
-_LEAST_DRAFTED = {"greedy": 100, "samples": 400, "seeds": 40, "JSON": 40}
+_LEAST_DRAFTED = {"greedy": 100, "samples": 400, "seeds": 40, "coupled": 400, "JSON": 40}
 # Of samples, of accepted draft tokens and of tokens in place of rejected ones.
 _LEAST_OF_EACH = 20
 # Rounds after which samples end that would not have enough draft tokens.
@@ -110,6 +111,35 @@ def check_seeds(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     untested = bool(others) and not is_exact_dtype
     is_wrong = bool(others) and is_exact_dtype
     return _check("seeds alone and in a crowd", label, "seeds", is_wrong, detail, result, untested)
+
+
+def check_coupled(engine: RunsJobs, baseline: Baseline, label: str, threshold: float, tight: bool = False) -> Check:
+    """Compares outputs of requests with a seed with those without speculation, token by token, and their logits."""
+    assert baseline.coupled is not None
+    result = engine.run(Job(baseline.work.coupled))
+    found = compare([o for [o] in result.outputs], [o for [o] in baseline.coupled.outputs])
+    is_wrong = found.is_wrong(threshold, baseline.tolerance)
+    detail = f"{found.num_tokens:,} tokens compared, {len(found.differing)} differ"
+    if found.differing:
+        index, position = found.differing[0]
+        detail += f", such as token {position} of output {index}"
+    if beyond := found.share_beyond(baseline.tolerance):
+        detail += f"; {beyond:.2%} of the logits differ by more than {baseline.tolerance:g}"
+    if tight:
+        detail += f"; {result.preemptions} preemptions"
+    untested = min(result.accepted, result.rejected) < _LEAST_OF_EACH or (tight and not result.preemptions)
+    return _check(
+        "seeded outputs",
+        label,
+        "coupled",
+        is_wrong,
+        detail,
+        result,
+        untested,
+        p_value=found.p_value,
+        smallest_fault=None if is_wrong else found.smallest_fault(threshold),
+        is_required=not tight,
+    )
 
 
 def check_samples(

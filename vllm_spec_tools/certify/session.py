@@ -13,7 +13,14 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
 from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, Say, run_baseline
 from vllm_spec_tools.certify.baseline_file import read_baseline, write_baseline
-from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
+from vllm_spec_tools.certify.checks import (
+    check_coupled,
+    check_greedy,
+    check_json,
+    check_samples,
+    check_seeds,
+    sampling_check,
+)
 from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.results import Certificate, Check
 from vllm_spec_tools.certify.settings import sampling_settings
@@ -62,9 +69,12 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     """
     start = time.monotonic()
     subject = stock_subject(plan.config) if isinstance(plan.config, str) else plugin_subject(plan.config, folder)
-    sizes = replace(plan.sizes, by_vllm=subject.by_vllm)
+    is_coupled = subject.seeds == "drafts"
+    sizes = replace(plan.sizes, by_vllm=subject.by_vllm).of_coupled(is_coupled)
     num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm)) if sizes.samples else 0
     threshold = threshold_of(plan.false_alarm, num_settings, len(subject.engines.keys() - {TIGHT}))
+    if is_coupled:
+        threshold = plan.false_alarm / len(subject.engines)
 
     made_with = _made_with(plan, sizes, provenance)
     kept = read_baseline(plan.baseline, made_with) if plan.baseline else None
@@ -73,18 +83,24 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         baseline = pool.submit(lambda: kept or _new_baseline(runner, plan, sizes, made_with, say))
 
         def checks(label: str, max_accepted: int, engine: EngineProcess) -> Iterator[Check]:
-            engine.facts()
+            facts = engine.facts()
+            if is_coupled and facts["runner"] != "V2":
+                raise UserError(f"{label}: got vLLM's V1 runner, see its log; allowed: set VLLM_USE_V2_MODEL_RUNNER=0")
             known = baseline.result().predicting() if subject.uses_predictions else baseline.result()
             say(f"{label}: greedy outputs")
             if label == TIGHT:
                 yield check_greedy(engine, known, "preemption and chunked prompts", label, tight=True)
+                if is_coupled:
+                    yield check_coupled(engine, known, label, threshold, tight=True)
                 return
             yield check_greedy(engine, known, "greedy", label)
             say(f"{label}: JSON schema")
             yield check_json(engine, known, label)
-            # vLLM's own outputs of seeded requests depend on their drafts.
-            if not sizes.by_vllm:
+            if subject.seeds != "neither":
                 say(f"{label}: seeds")
+            if is_coupled:
+                yield check_coupled(engine, known, label, threshold)
+            elif subject.seeds == "company":
                 yield check_seeds(engine, known, label)
             is_second = label == AS_GIVEN and FORCED in subject.engines
             own = replace(sizes, seconds=sizes.seconds * _SHARE) if is_second else sizes

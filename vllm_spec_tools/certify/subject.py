@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from vllm_spec_plugin.compat.engine_choice import takes_v2
 from vllm_spec_plugin.config import PluginConfig, load_config
+from vllm_spec_plugin.register.modes import first_runner
 
 # Labels of the engines.
 PLAIN, FORCED, AS_GIVEN, TIGHT = "no speculation", "random draft lengths", "as configured", "few KV blocks"
@@ -19,18 +21,21 @@ class Subject(NamedTuple):
         engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at
             which a step has accepted its whole draft.
         uses_predictions: whether drafts are made from predicted outputs.
-        by_vllm: whether vLLM's own sampler verifies.
+        by_vllm: whether vLLM's own sampler verifies, which refuses some sampling parameters.
+        seeds: what seeded outputs are independent of: drafts where verification is coupled, else other requests where
+            the plugin's V1 sampler verifies.
     """
 
     engines: dict[str, tuple[str, int]]
-    uses_predictions: bool
-    by_vllm: bool
+    uses_predictions: bool = False
+    by_vllm: bool = False
+    seeds: Literal["drafts", "company", "neither"] = "neither"
 
 
 def stock_subject(text: str) -> Subject:
     """Returns the engines of vLLM's own speculative config: its lengths are fixed."""
     tokens = json.loads(text)["num_speculative_tokens"]
-    return Subject({AS_GIVEN: (text, tokens), TIGHT: (text, tokens)}, False, True)
+    return Subject({AS_GIVEN: (text, tokens), TIGHT: (text, tokens)}, by_vllm=True)
 
 
 def plugin_subject(path: Path, folder: Path) -> Subject:
@@ -47,7 +52,15 @@ def plugin_subject(path: Path, folder: Path) -> Subject:
         copy = folder / "random.yaml"
         copy.write_text(yaml.safe_dump(at_random_lengths(config), sort_keys=False))
         engines = {FORCED: (str(copy), most), TIGHT: (str(copy), most), AS_GIVEN: (given, most)}
-    return Subject(engines, any(proposer.uses_predictions for proposer in config.proposers), config.is_native)
+    runner = first_runner(config, given)
+    is_v2 = runner.is_v2 or (config.is_native and takes_v2())
+    is_coupled = is_v2 and runner.config.verified_on_v2 == "coupled"
+    return Subject(
+        engines,
+        any(proposer.uses_predictions for proposer in config.proposers),
+        config.is_native and not is_v2,
+        "drafts" if is_coupled else "neither" if is_v2 or config.is_native else "company",
+    )
 
 
 def at_random_lengths(config: PluginConfig) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def outputs(seed: int, drafts_noise: int = 0, next_noise: int = 0) -> tuple[torc
 
 
 def p_value(written: torch.Tensor) -> float:
-    """Of the chi-square test of whole outputs: 81 texts against the target's probabilities."""
+    """Returns that of the chi-square test of whole outputs: 81 texts against the target's probabilities."""
     texts = torch.cartesian_prod(*[torch.arange(3)] * LENGTH)
     expected = torch.ones(len(texts), dtype=torch.float64)
     for before, token in zip([torch.zeros(len(texts), dtype=torch.long), *texts.T], texts.T, strict=False):
