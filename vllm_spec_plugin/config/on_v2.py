@@ -13,19 +13,19 @@ def on_v2(config: "PluginConfig", source: str) -> "PluginConfig":
     """Returns the configuration that the V2 runner serves in place of another: a draft model is vLLM's drafter there.
 
     Raises:
-        ConfigError: only the V1 runner can serve it; the message is the reason, without the file.
+        ConfigError: only the V1 runner can serve it; the message is the reason, as in "V1 runner: trees need V1".
     """
     *texts, last = config.proposers
     if config.verification.lenience < 1:
-        raise ConfigError("verification.lenience below 1 needs the V1 runner")
+        raise ConfigError("verification.lenience below 1 needs V1")
     if config.drafts_trees:
-        raise ConfigError("trees need the V1 runner")
+        raise ConfigError("trees need V1")
     # Drafts of texts have no q, and vLLM keeps one kind.
     there = last.on_v2(with_q=config.verification.method in ("block", "token") and not texts)
     if there is None:
-        raise ConfigError(f"the plugin's {last.method} needs the V1 runner")
+        raise ConfigError(f"the plugin's {last.method} needs V1")
     if other := next((text.method for text in texts if not text.drafts_from_text), None):
-        raise ConfigError(f"a method after {other} needs the V1 runner")
+        raise ConfigError(f"a method after {other} needs V1")
     if there is last:
         return config
     members = [member.model_dump(mode="json") for member in (*texts, there)]

@@ -140,7 +140,10 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
                     raise
                 _restore(engine_args, before)
                 runner = runner.on_v1(show_reason(error))
-                config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
+                try:
+                    config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
+                except ConfigError as other:
+                    raise ConfigError(f"{other}; on the V2 runner: {runner.why_v1}") from None
     finally:
         _restore(engine_args, before)
     is_v2 = config.use_v2_model_runner

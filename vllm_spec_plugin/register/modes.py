@@ -90,10 +90,11 @@ def first_runner(config: "PluginConfig", source: str) -> Runner:
     Raises:
         ConfigError: the environment asks for V2, which cannot serve it.
     """
-    if config.is_native or not takes_v2():
+    if config.is_native:
         return Runner(config, config)
     try:
-        return Runner(config, on_v2(config, source), is_v2=True)
+        there = on_v2(config, source)
+        return Runner(config, there, is_v2=True) if takes_v2() else Runner(config, config)
     except ConfigError as error:
         if asked_for_v2():
             text = "allowed: unset it, or serve without a plugin.yaml"

@@ -10,7 +10,7 @@ from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Sa
 from vllm_spec_tools.certify.coupled import compare
 from vllm_spec_tools.certify.greedy import first_differences
 from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
-from vllm_spec_tools.certify.results import Check, Outcome
+from vllm_spec_tools.certify.results import SEEDED, Check, Outcome
 from vllm_spec_tools.certify.samples import TokenSamples, draw
 
 # Characters; what follows the schema is shorter.
@@ -129,7 +129,7 @@ def check_coupled(engine: RunsJobs, baseline: Baseline, label: str, threshold: f
         detail += f"; {result.preemptions} preemptions"
     untested = min(result.accepted, result.rejected) < _LEAST_OF_EACH or (tight and not result.preemptions)
     return _check(
-        "seeded outputs",
+        SEEDED,
         label,
         "coupled",
         is_wrong,

@@ -5,13 +5,15 @@ import math
 from typing import Any
 
 from vllm_spec_tools import report as kit
-from vllm_spec_tools.certify.results import VERDICTS, Certificate, Check, PValues
+from vllm_spec_tools.certify.results import SEEDED, VERDICTS, Certificate, Check, PValues
 from vllm_spec_tools.certify.subject import AS_GIVEN
 
 _HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "outputs", "p", "p, two samples", "finds")
 _MEASURED = ("drafted", "accepted", "outputs", "p_value", "p_two_samples", "smallest_fault")
 # Power is low where no smaller share of wrong draft tokens is found.
 _LOW_POWER = 0.2
+# Smaller ones have two decimals.
+_SMALL = 1e-2
 
 
 def report_of(report: Certificate) -> kit.Report:
@@ -59,8 +61,8 @@ def sentences(report: Certificate) -> list[str]:
     return [
         f"{drafted:,} draft tokens were verified, {accepted:,} of them accepted; {minutes} min {seconds} s on "
         f"{facts['device']}, {facts['dtype']}.",
-        f"p-values are always-valid; below {report.threshold:.2g} is not exact. If the outputs are exact, any of them "
-        f"is with probability {report.false_alarm:g} at most.",
+        f"p-values below {report.threshold:.2g} are not exact. If the outputs are exact, any of them is with "
+        f"probability {report.false_alarm:g} at most.",
         *_power(report),
         *([f"Outputs without speculation were read from {report.baseline}."] if report.baseline else []),
         f"Greedy outputs may differ where the two highest logits are less than {report.tolerance:g} apart.",
@@ -68,9 +70,15 @@ def sentences(report: Certificate) -> list[str]:
 
 
 def _power(report: Certificate) -> list[str]:
-    """Says what faults the samples would show, with every engine by itself."""
-    sampled = [check for check in report.of_drafts if check.p_value is not None and check.outcome == "exact"]
-    told = []
+    """Says what faults the samples and seeded outputs would show, with every engine by itself."""
+    tested = [check for check in report.of_drafts if check.p_value is not None and check.outcome == "exact"]
+    told = [
+        f"Seeded outputs, {check.engine}: {check.outputs:,} outputs. They show with a probability of 95% if "
+        f"{_share(check.smallest_fault or math.inf)} of the tokens are not the ones without speculation."
+        for check in tested
+        if check.name == SEEDED
+    ]
+    sampled = [check for check in tested if check.name != SEEDED]
     for engine in dict.fromkeys(check.engine for check in sampled):
         own = [check for check in sampled if check.engine == engine]
         shares = [check.smallest_fault for check in own]
@@ -88,7 +96,9 @@ def _power(report: Certificate) -> list[str]:
 
 
 def _share(share: float) -> str:
-    return "not even all" if math.isinf(share) else f"{share:.1%}".replace(".0%", "%")
+    if math.isinf(share):
+        return "not even all"
+    return f"{share:.2%}" if share < _SMALL else f"{share:.1%}".replace(".0%", "%")
 
 
 def _data(report: Certificate) -> dict[str, Any]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["exact", "not exact", "not tested"]
+SEEDED = "seeded outputs"
 # Exit statuses, in words.
 VERDICTS = ("exact", "not exact", "could not be told", "not tested as configured")
 
@@ -24,11 +25,11 @@ class Check:
         outcome: not tested where there were too few drafts to say anything.
         drafted: draft tokens that were verified.
         accepted: draft tokens that were accepted.
-        p_value: of samples, against the target's probabilities.
+        p_value: of samples, against the target's probabilities; of seeded outputs, of the differences by rounding.
         p_two_samples: the same against samples without speculation.
         tested: tokens that the tests of samples used, by stratum; accepted and rejected draft tokens apart.
         smallest_fault: of samples, the smallest share of draft tokens, output without verification, that is found with
-            a probability of 95%; None if none is.
+            a probability of 95%; of seeded outputs, of other tokens; None if none is.
     """
 
     name: str
@@ -107,22 +108,28 @@ _LEAST = 1e-16
 # Dark and light, so that engines differ in greyscale, too.
 _COLOURS = ("#08306b", "#E69F00", "#74c476", "#7f7f7f")
 _LAW, _SAMPLES, _FEW = "against the target's probabilities", "against samples without speculation", "too few drafts"
+_ROUNDING = "of the differences by rounding"
 
 
 @dataclass(frozen=True)
 class PValues(Panel):
-    """Each check's always-valid p-values against the threshold.
+    """Each check's p-values against the threshold.
 
     Attributes:
         report: at least one of its checks has a p-value.
     """
 
     report: Certificate
-    title: str = "Always-valid p-values"
+    title: str = "p-values"
 
     @property
     def names(self) -> list[str]:
-        return [*self.coloured, _LAW, _SAMPLES, _FEW]
+        return [*self.coloured, *self._tests, _FEW]
+
+    @property
+    def _tests(self) -> list[str]:
+        is_coupled = any(check.name == SEEDED for check in self.report.checks)
+        return [_ROUNDING] if is_coupled else [_LAW, _SAMPLES]
 
     @property
     def coloured(self) -> list[str]:
@@ -162,7 +169,7 @@ class PValues(Panel):
         axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
         for engine, colour in colours.items():
             axes.plot([], [], "s", color=colour, label=engine)
-        axes.plot([], [], "ok", label=_LAW)
-        axes.plot([], [], "^k", label=_SAMPLES)
+        for test, marker in zip(self._tests, "o^", strict=False):
+            axes.plot([], [], f"{marker}k", label=test)
         axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)

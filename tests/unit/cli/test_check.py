@@ -135,7 +135,7 @@ def test_json_says_what_the_text_says(tmp_path: Path) -> None:
     assert (good["ok"], good["errors"], good["config"]["proposer"]["min_order"]) == (True, [], 3)
     assert good["drafting"] == ["own proposers, V1"]
     assert good["engine"]["vllm"].startswith(f"{version('vllm')} (")
-    assert good["engine"]["runner"].startswith("V1 runner: vLLM runs custom proposers")
+    assert good["engine"]["runner"].startswith("V1 runner: V2 needs Triton")
     assert good["engine"]["scheduling"].startswith("synchronous scheduling: ")
     assert (wrong["ok"], wrong["config"], wrong["engine"]) == (False, None, None)
     assert "did you mean method?" in wrong["errors"][0]
@@ -191,14 +191,14 @@ def test_the_model_and_the_way_to_draft_are_printed(tmp_path: Path, proposer: di
     *_, engine, last = result.stdout.splitlines()
     assert last == f"  drafting: own proposers, V1{drafting}"
     assert engine.startswith(f"  served by vLLM {version('vllm')} (")
-    assert "; V1 runner: vLLM runs custom proposers" in engine
+    assert f"; V1 runner: {'trees need V1, and ' if 'trees' in drafting else ''}V2 needs Triton" in engine
     assert "; synchronous scheduling: " in engine
 
 
 @pytest.mark.parametrize(
     ("options", "variable", "said"),
     [
-        ("", "VLLM_USE_V2_MODEL_RUNNER=1", "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
+        ("", "VLLM_USE_V2_MODEL_RUNNER=1", "VLLM_USE_V2_MODEL_RUNNER=1: V2 needs Triton"),
         ("", "VLLM_USE_RUST_FRONTEND=1", "VLLM_USE_RUST_FRONTEND=1: checks of requests"),
         ("", "VLLM_SPEC_PLUGIN=0", "VLLM_SPEC_PLUGIN=0: a server would serve without speculation; unset it"),
         ("--async-scheduling", "", "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling"),

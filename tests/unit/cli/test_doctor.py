@@ -20,7 +20,7 @@ def test_a_sound_installation_has_no_problems():
     found = rows(result.stdout)
     assert found["seen by vLLM"].startswith("yes")
     assert found["vLLM"].startswith(f"{version('vllm')} (")
-    assert found["runner with drafts"].startswith("V1 runner: vLLM runs custom proposers")
+    assert found["runner with drafts"].startswith("V1 runner: V2 needs Triton")
     assert found["scheduling with drafts"].startswith("synchronous scheduling: ")
 
 

@@ -30,7 +30,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: False))
 
 
-CUSTOM_RUNNER = "V1 runner: trees need it"
+CUSTOM_RUNNER = "V1 runner: trees need V1"
 CUSTOM_SCHEDULING = "synchronous scheduling: vLLM's V1 runner has no asynchronous scheduling for custom proposers"
 DEFAULTS = "V2 runner: vLLM's default", "asynchronous scheduling: vLLM's default"
 
@@ -51,7 +51,7 @@ DEFAULTS = "V2 runner: vLLM's default", "asynchronous scheduling: vLLM's default
 )
 def test_on_a_gpu_it_is_what_the_configuration_says(on_gpu, given, runner, scheduling):
     is_custom = given.speculative_config and given.speculative_config.method == "custom_class"
-    found = engine_of(given, why_v1="trees need it" if is_custom else "")
+    found = engine_of(given, why_v1="trees need V1" if is_custom else "")
     assert found.runner.startswith(runner)
     assert found.scheduling.startswith(scheduling)
     assert str(found) == f"vLLM {found.vllm}; {found.runner}; {found.scheduling}"
@@ -69,7 +69,7 @@ def test_vllms_own_configuration_of_a_custom_proposer():
     """Tests the choice of vLLM itself on a CPU, not of a stand-in."""
     custom = {"method": "custom_class", "model": "a.module.Proposer", "num_speculative_tokens": 1}
     made = EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config()
-    found = engine_of(made, why_v1="trees need it")
+    found = engine_of(made, why_v1="trees need V1")
     assert found.vllm == f"{installed_version()} (CPU build)"
     assert found.runner.startswith(CUSTOM_RUNNER)
     assert found.scheduling.startswith(CUSTOM_SCHEDULING)

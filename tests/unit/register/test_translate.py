@@ -56,7 +56,10 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{method: suffix}\nverification: {lenience: 0.5}", r"=1: verification\.lenience below 1 needs the V1 runner"),
+        (
+            "{method: suffix}\nverification: {lenience: 0.5}",
+            r"=1: verification\.lenience below 1 needs V1",
+        ),
         ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but vLLM's V2"),
     ],
 )

@@ -121,7 +121,7 @@ def with_q(way: Way) -> None:
 def trees(way: Way) -> None:
     proposers = [*KINDS[way].proposers[:-1], {**HEADS, "tree": "auto"}]
     config = parse_config({"proposer": section(proposers)}, "plugin.yaml")
-    with pytest.raises(ConfigError, match="trees need the V1 runner"):
+    with pytest.raises(ConfigError, match="trees need V1"):
         on_v2(config, "plugin.yaml")
 
 
