@@ -1,9 +1,10 @@
-"""Times verification of a step's drafts: ours by token, by block and of trees, and that of vLLM's V1 sampler.
+"""Times verification of a step's drafts: ours on V1 by token, by block and of trees, and V2's; vLLM's V1 sampler.
 
     python -m benchmarks.gpu.verification results.jsonl
 
 All verify the same drafts of sampled requests, K = 4, with dense draft probabilities; a line of JSON per size, with
-medians in milliseconds. vLLM's sampler verifies chains token by token.
+medians in milliseconds. vLLM's V1 sampler verifies chains token by token. On V2, which needs Triton, the plugin's is
+coupled or by block, with vLLM's kernels, and vLLM's own by token.
 """
 
 import json
@@ -15,13 +16,16 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from vllm.triton_utils import HAS_TRITON
 from vllm.v1.sample.logits_processor import LogitsProcessors
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
+from vllm_spec_plugin.compat.v2_verification import noise_of_step
 from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.verification.coupled import accept_equal
 from vllm_spec_plugin.verification.topology import topology
 
 K = 4
@@ -66,6 +70,39 @@ def sampling_of(size: int, device: torch.device) -> SamplingMetadata:
     )
 
 
+def v2_calls(drafts: torch.Tensor, draft_logits: torch.Tensor) -> dict[str, Callable[[torch.Tensor], Any]]:
+    """Returns V2's verifications of a step by name, functions of the target's logits after sampling parameters.
+
+    Args:
+        drafts: [batch_size, K] int64, draft tokens.
+        draft_logits: [batch_size, K, vocab_size], logits that they were sampled from.
+    """
+    from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
+    from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
+
+    size, device = len(drafts), drafts.device
+    requests, rows = torch.arange(size, device=device), torch.arange(K + 1, dtype=torch.int32, device=device)
+    of_row, rows = requests.repeat_interleave(K + 1), rows.repeat(size)
+    starts = torch.arange(size + 1, dtype=torch.int32, device=device) * (K + 1)
+    follows = torch.cat([drafts[:, :1], drafts], 1).flatten().int()
+    positions, temperature, seeds = 100 + rows.long(), torch.ones(size, device=device), requests.clone()
+
+    def coupled(logits: torch.Tensor) -> Any:
+        given = (of_row, temperature, seeds, positions)
+        sampled = gumbel_sample(logits, *given, apply_temperature=False, is_drafting=False)
+        return accept_equal(sampled, follows, starts.long(), K + 1)
+
+    def rejection(logits: torch.Tensor, *, names: torch.Tensor, is_block: bool) -> Any:
+        given = (starts, names, requests, of_row, rows, temperature, seeds, K)
+        return rejection_sample(logits, draft_logits, follows, *given, use_block_verification=is_block)
+
+    return {
+        "coupled, V2": coupled,
+        "block, V2": lambda logits: rejection(logits, names=noise_of_step(positions, rows, K), is_block=True),
+        "vLLM's, V2": lambda logits: rejection(logits, names=positions, is_block=False),
+    }
+
+
 def measure(vocab_size: int, size: int, rounds: int, device: torch.device) -> dict[str, float]:
     """Returns medians in milliseconds, by sampler; they take turns."""
     torch.manual_seed(0)
@@ -86,6 +123,8 @@ def measure(vocab_size: int, size: int, rounds: int, device: torch.device) -> di
         # Its Triton kernels.
         theirs = RejectionSampler(sampler)
         calls["vLLM's V1"] = lambda logits: theirs(metadata, q, logits, sampling)
+    if HAS_TRITON:
+        calls |= v2_calls(drafts, q.log().view(size, K, -1))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 3):
         for name, call in calls.items():

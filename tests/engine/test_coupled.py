@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.engine.arms import Arms
+from tests.engine.arms import TWO_RANKS, Arms
 from tests.engine.exact import Reference
 from tests.engine.jobs import CertifyRequest, Job, JobResult
-from tests.engine.test_native import AFTER_TEXTS, FALSE_ALARMS, V2, after_texts, vllms, written
+from tests.engine.test_native import AFTER_TEXTS, FALSE_ALARMS, MEDUSA, V2, after_texts, vllms, written
 from tests.engine.v2.cells import MIN_P, SETTINGS, TRUNCATIONS, run_sampled
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, mtp_target
 from tests.engine.v2.drafters import engine as v2_engine
 from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.certify.baseline import SCHEMA
+from vllm_spec_tools.certify.coupled import compare
 
 pytestmark = pytest.mark.engine
 
@@ -81,6 +83,47 @@ def test_a_seeded_output_is_that_without_speculation(name: str, arms: Arms, targ
     assert result.tokens() == plain.tokens()
     assert min(result.accepted, result.rejected) > 5
     assert_same_logprobs(result, plain)
+    found = compare([output for [output] in result.outputs], [output for [output] in plain.outputs])
+    assert not found.is_wrong(1e-3, 1e-4)
+
+
+# Requests of other kinds: several outputs, bad words, a grammar, an end in the text; some prompts come twice.
+KINDS: tuple[dict[str, Any], ...] = (
+    {"n": 3, "ignore_eos": True},
+    {"bad_words": ["self", " =", "("], "ignore_eos": True},
+    {"structured_outputs": {"json": SCHEMA}, "max_tokens": 60},
+    {"stop": ["\n\n", "return"], "min_tokens": 4, "top_p": 0.95},
+)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    # Prompts are computed in chunks, and requests are preempted.
+    "few blocks": {"max_num_seqs": 12, "max_num_batched_tokens": 96, "num_blocks": 20, "max_model_len": 512},
+    "two ranks": {"options": TWO_RANKS},
+}
+TWO = pytest.mark.whole_machine
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("num_tokens", [1, 4])
+@pytest.mark.parametrize("name", [OWN, "suffix", f"medusa {AFTER_TEXTS}"])
+@pytest.mark.parametrize("layout", ["few blocks", pytest.param("two ranks", marks=TWO)])
+def test_so_is_that_of_any_request_in_any_layout(
+    name: str, num_tokens: int, layout: str, arms: Arms, target: Target
+) -> None:
+    configs = {
+        OWN: fixed_length("draft_model", num_tokens),
+        "suffix": fixed_length("suffix", num_tokens),
+        f"medusa {AFTER_TEXTS}": after_texts(MEDUSA, min(num_tokens, 3)),
+    }
+    prompts = [*target.prompts, *target.prompts[:4]]
+    usual = {"temperature": 1.0, "max_tokens": 24}
+    job = Job([CertifyRequest(p, usual | KINDS[i % len(KINDS)] | {"seed": 50 + i}) for i, p in enumerate(prompts)])
+    plain = dataclasses.replace(v2_engine("none", target), **LAYOUTS[layout])
+    engine = dataclasses.replace(plain, config=configs[name], random_lengths=True, runner="default")
+    result, expected = arms.run(engine, job), arms.run(plain, job)
+    for ours, theirs in zip(result.outputs, expected.outputs, strict=True):
+        assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
+    assert min(result.accepted, result.rejected) > 5
+    assert layout != "few blocks" or min(result.preemptions, expected.preemptions) > 0
 
 
 def test_drafts_with_the_targets_noise_are_accepted_more_often_than_greedy_ones(arms: Arms, target: Target) -> None:
@@ -115,9 +158,11 @@ def test_outputs_without_seeds_have_the_exact_distribution(method: str, arms: Ar
 
 
 @pytest.mark.full
-def test_noise_of_another_position_is_noticed(arms: Arms, target: Target) -> None:
+def test_certify_notices_noise_of_another_position(arms: Arms, target: Target) -> None:
     engine = v2_engine("draft_model", target)
     job = dataclasses.replace(seeded(target), sabotage="noise_of_the_next_position")
     result = arms.run(dataclasses.replace(engine, config=V2["draft_model"]), job)
     plain = arms.run(dataclasses.replace(engine, config=""), seeded(target))
-    assert result.tokens() != plain.tokens()
+    found = compare([output for [output] in result.outputs], [output for [output] in plain.outputs])
+    assert found.is_wrong(1e-3, 1e-4)
+    assert found.p_value < 1e-6

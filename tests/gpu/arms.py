@@ -78,6 +78,8 @@ ARMS = {
     "native draft_model, eager": _native("draft_model", _EAGER),
     "suffix, V2": Setup(fixed_length("suffix", K), _EAGER, V2),
     "prediction, V2": Setup(fixed_length("prediction", K), _EAGER, V2),
+    "draft_model, V2": Setup(fixed_length("draft_model", K), {}, V2),
+    "medusa, V2": Setup(fixed_length("medusa", 3), {}, V2),
     "eagle3": _own("eagle3"),
     "cascade": _own("cascade"),
     "medusa": _own("medusa"),

@@ -1,5 +1,6 @@
 """Starts the engines of all arms at once: on a GPU they fit side by side, and a start takes longer than a test."""
 
+import dataclasses
 import json
 import os
 import time
@@ -27,7 +28,7 @@ HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.
 REHEARSED = ("none, V1", "draft_model", "native draft_model, V1", "cascade, few blocks")
 # vLLM's drafters refuse some settings.
-SIZES = BaselineSizes(True, 16, 48, 4, 300 if HAS_GPU else 100, 100, 1e9, by_vllm=True)
+SIZES = BaselineSizes(True, 16, 48, 4, 300 if HAS_GPU else 100, 100, 1e9, seeded=2 if HAS_GPU else 0, by_vllm=True)
 
 
 class Subject:
@@ -128,6 +129,13 @@ def arm(request: pytest.FixtureRequest, engines: "dict[str, EngineProcess | Engi
 def baseline(engines: "dict[str, EngineProcess | EngineError]") -> Baseline:
     """Runs the baseline that all others are compared with."""
     return run_baseline(_ready("none, V1", engines), None, SIZES, None, lambda what: None)
+
+
+@pytest.fixture(scope="session")
+def seeded(engines: "dict[str, EngineProcess | EngineError]", baseline: Baseline) -> Baseline:
+    """The baseline with seeded outputs of the V2 runner, whose noise is another."""
+    job = jobs.Job(baseline.work.coupled)
+    return dataclasses.replace(baseline, coupled=_ready("none, V2", engines).run(job))
 
 
 @pytest.fixture(scope="session")

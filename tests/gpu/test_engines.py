@@ -11,16 +11,17 @@ import pytest
 
 from tests.engine.jobs import CertifyRequest
 from tests.engine.storm import Outcome, Storm
-from tests.gpu.arms import ARMS, ASLEEP, BFLOAT16, FEW_BLOCKS
+from tests.gpu.arms import ARMS, ASLEEP, BFLOAT16, FEW_BLOCKS, V1
 from tests.gpu.conftest import HAS_GPU, SIZES, Subject
 from vllm_spec_tools.certify.baseline import Baseline
-from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
+from vllm_spec_tools.certify.checks import check_coupled, check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_tools.certify.greedy import TOLERANCES
 from vllm_spec_tools.certify.jobs import Job
 from vllm_spec_tools.certify.results import Check
 
 DRAFTING = [name for name, setup in ARMS.items() if setup.config]
 OWN = [name for name in DRAFTING if not ARMS[name].is_native]
+COUPLED = [name for name in DRAFTING if ARMS[name].is_native and ARMS[name].environment != V1]
 SETTINGS = ("temperature 1", "penalties", "all together")
 # False alarms of all together: 1e-3.
 THRESHOLD = 1e-3 / (2 * len(SETTINGS) * len(DRAFTING))
@@ -73,6 +74,14 @@ def test_sampled_outputs_have_the_exact_distribution(arm: Subject, baseline: Bas
     for check in checks:
         show(check, record_property)
     assert {check.outcome for check in checks} == {"exact"}, checks
+
+
+@each(COUPLED)
+def test_seeded_outputs_are_those_without_speculation(arm: Subject, seeded: Baseline, record_property: Any) -> None:
+    """40 outputs in five settings, token by token. False-alarm rate: 1e-3."""
+    check = check_coupled(arm, known(arm, seeded), "", 1e-3 / len(COUPLED))
+    show(check, record_property)
+    assert check.outcome != "not exact", check.detail
 
 
 @each(list(FEW_BLOCKS))

@@ -28,7 +28,7 @@ _OWN = frozenset({Way.OWN})
 OWN = Scope(
     "own proposers, V1",
     _OWN,
-    "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa",
+    "draft on the V2 runner, with suffix, ngram, prediction, medusa or draft_model, or with method vllm",
     "vLLM computes and verifies, and refuses what it cannot serve",
 )
 TREES = Scope(
@@ -50,7 +50,7 @@ BY_VLLM = Scope(
 DRAFTER_PASSES = Scope(
     "drafters in the worker, verified by vLLM",
     frozenset(Way) - _OWN - {Way.TOKEN_ONLY},
-    "draft with suffix, ngram or prediction alone, with VLLM_USE_V2_MODEL_RUNNER=1",
+    "draft with suffix, ngram or prediction alone, on the V2 runner",
     "own proposers are refused with pipeline stages; token-only drafts are made before a step is planned",
 )
 BESIDE_VLLM = Scope(

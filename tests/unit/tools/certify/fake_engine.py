@@ -35,10 +35,12 @@ class FakeEngine:
     Attributes:
         unverified: share of the draft tokens that are output without verification, by sampled requests.
         rate: share of steps with drafts, by the engine's label.
+        runner: vLLM's runner, as it says.
     """
 
     unverified = 0.0
     rate: Mapping[str, float] = {}
+    runner = "V1"
 
     def __init__(self, arguments: dict[str, Any], folder: Any, environment: Any) -> None:
         """Knows what engine it is by its folder."""
@@ -49,6 +51,7 @@ class FakeEngine:
 
     def facts(self) -> dict[str, Any]:
         return {
+            "runner": self.runner,
             "device": "cpu",
             "dtype": "float32",
             "max_model_len": 1024,
@@ -88,6 +91,8 @@ class FakeEngine:
             texts = [(*request.prompt, *tokens[:i]) for i in range(len(tokens))]
             likeliest = [_LOGITS[text[-1]].topk(count) for text in texts]
             logprobs = [dict(zip(top.indices.tolist(), top.values.tolist(), strict=True)) for top in likeliest]
+            for likely, text, token in zip(logprobs, texts, tokens, strict=True):
+                likely[token] = float(_LOGITS[text[-1], token])
         return JobOutput(tokens, "", "length", None, logprobs, None, steps)
 
     def _step(self, request: CertifyRequest, tokens: list[int], steps: list[Step], rng: random.Random) -> list[int]:

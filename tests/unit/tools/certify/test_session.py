@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.certify.fake_engine import FakeEngine
+from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.certify import session
+from vllm_spec_tools.certify import session, subject
 from vllm_spec_tools.certify.baseline import QUICK
-from vllm_spec_tools.certify.results import Certificate
+from vllm_spec_tools.certify.report import sentences
+from vllm_spec_tools.certify.results import SEEDED, Certificate
 from vllm_spec_tools.certify.session import Certification, certify, threshold_of
 from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, PLAIN, TIGHT
 
@@ -55,6 +57,35 @@ def test_a_fault_in_the_samples_is_found(certified: Any) -> None:
     assert found.exit_status == 1
     assert len([check for check in found.failed if check.engine == FORCED]) >= 6
     assert not [check for check in found.failed if check.engine == PLAIN]
+
+
+@pytest.mark.parametrize(("unverified", "status"), [(0.0, 0), (0.02, 1)])
+def test_where_verification_is_coupled_seeded_outputs_are_compared(
+    certified: Any, monkeypatch: pytest.MonkeyPatch, unverified: float, status: int
+) -> None:
+    """32 outputs in 7 settings; of the faulty engine 2% of the draft tokens are output without verification. Seed 0."""
+    for module in (modes, subject):
+        monkeypatch.setattr(module, "takes_v2", lambda: True)
+    monkeypatch.setattr(FakeEngine, "runner", "V2")
+    found = certified(unverified)
+    assert found.exit_status == status
+    assert found.threshold == pytest.approx(MOST / 3)
+    seeded = [check for check in found.checks if check.name == SEEDED]
+    assert {check.engine for check in seeded} == {FORCED, TIGHT, AS_GIVEN}
+    assert not [check for check in found.checks if check.name.startswith(("samples", "seeds"))]
+    assert ({check.outcome for check in seeded} == {"exact"}) is not bool(unverified)
+    if not unverified:
+        assert all(check.smallest_fault is not None and check.smallest_fault < 0.01 for check in seeded)
+        assert "tokens are not the ones without speculation" in " ".join(sentences(found))
+
+
+def test_an_engine_on_another_runner_than_expected_is_no_fault_of_its_outputs(
+    certified: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (modes, subject):
+        monkeypatch.setattr(module, "takes_v2", lambda: True)
+    with pytest.raises(UserError, match=r"got vLLM's V1 runner, .*; allowed: set VLLM_USE_V2_MODEL_RUNNER=0"):
+        certified()
 
 
 def test_an_engine_that_hardly_drafts_as_configured_is_not_tested_as_configured(certified: Any) -> None:

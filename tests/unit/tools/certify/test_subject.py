@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.config import load_config, parse_config
+from vllm_spec_plugin.register import modes
+from vllm_spec_tools.certify import subject
 from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, TIGHT, at_random_lengths, plugin_subject, stock_subject
 
 CONFIGS = Path(__file__).parents[4] / "configs"
@@ -22,10 +24,10 @@ def test_random_lengths_keep_the_proposers_and_the_maximum(name: str) -> None:
 
 def test_a_policy_that_may_draft_little_is_tested_with_random_lengths_as_well(tmp_path: Path) -> None:
     path = CONFIGS / "suffix.yaml"
-    subject = plugin_subject(path, tmp_path)
-    assert set(subject.engines) == {FORCED, TIGHT, AS_GIVEN}
-    assert subject.engines[AS_GIVEN] == (str(path), load_config(path).draft_length.tokens)
-    assert {load_config(Path(subject.engines[label][0])).draft_length.policy for label in (FORCED, TIGHT)} == {"random"}
+    found = plugin_subject(path, tmp_path)
+    assert set(found.engines) == {FORCED, TIGHT, AS_GIVEN}
+    assert found.engines[AS_GIVEN] == (str(path), load_config(path).draft_length.tokens)
+    assert {load_config(Path(found.engines[label][0])).draft_length.policy for label in (FORCED, TIGHT)} == {"random"}
 
 
 def test_fixed_lengths_and_vllms_own_are_tested_as_they_are(tmp_path: Path) -> None:
@@ -45,3 +47,28 @@ def test_a_draft_is_accepted_whole_at_the_depth_of_its_tree(tmp_path: Path) -> N
     assert plugin_subject(path, tmp_path).engines[AS_GIVEN][1] == 2
     automatic = plugin_subject(CONFIGS / "medusa_tree.yaml", tmp_path)
     assert automatic.engines[AS_GIVEN][1] == load_config(CONFIGS / "medusa_tree.yaml").draft_length.tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "is_v2", "seeds", "by_vllm"),
+    [
+        ("{method: ngram}", False, "company", False),
+        ("{method: ngram}", True, "drafts", False),
+        ("{method: ngram}\nverification: {method: token}", True, "neither", False),
+        ("{method: medusa, model: H, tree: auto}", True, "company", False),
+        ("{method: draft_model, model: D}", True, "drafts", False),
+        ("{method: draft_model, model: D, draft_sampling: probabilistic}", True, "neither", False),
+        ("{method: vllm, config: {method: mtp}}", True, "drafts", False),
+        ("{method: vllm, config: {method: mtp}}", False, "neither", True),
+        ("{method: vllm, config: {method: mtp, rejection_sample_method: block}}", True, "neither", False),
+    ],
+)
+def test_what_is_compared_follows_from_runner_and_verification(
+    text: str, is_v2: bool, seeds: str, by_vllm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (modes, subject):
+        monkeypatch.setattr(module, "takes_v2", lambda: is_v2)
+    path = tmp_path / "fixed.yaml"
+    path.write_text(f"proposer: {text}\ndraft_length: {{policy: fixed, tokens: 3}}\n")
+    found = plugin_subject(path, tmp_path)
+    assert (found.seeds, found.by_vllm) == (seeds, by_vllm)
