@@ -96,7 +96,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 LAYOUTS: dict[str, dict[str, Any]] = {
     # Prompts are computed in chunks, and requests are preempted.
-    "few blocks": {"max_num_seqs": 12, "max_num_batched_tokens": 96, "num_blocks": 20, "max_model_len": 512},
+    "few blocks": {"max_num_seqs": 12, "max_num_batched_tokens": 96, "num_blocks": 12, "max_model_len": 320},
     "two ranks": {"options": TWO_RANKS},
 }
 TWO = pytest.mark.whole_machine
@@ -123,7 +123,7 @@ def test_so_is_that_of_any_request_in_any_layout(
     for ours, theirs in zip(result.outputs, expected.outputs, strict=True):
         assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
     assert min(result.accepted, result.rejected) > 5
-    assert layout != "few blocks" or min(result.preemptions, expected.preemptions) > 0
+    assert layout != "few blocks" or result.preemptions > 0
 
 
 def test_drafts_with_the_targets_noise_are_accepted_more_often_than_greedy_ones(arms: Arms, target: Target) -> None:
