@@ -133,15 +133,18 @@ def configure(engine_args: "EngineArgs", create: Callable[[], Any], is_api_serve
             settings = _read(given)
             source = settings[KEY]["source"]
             runner = first_runner(config_in(settings), source)
+            _check_conflict(runner, engine_args.async_scheduling, is_api_server=is_api_server)
+            check_proposers(engine_args, runner.written, source)
             try:
-                config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
+                config, plugin = _created(engine_args, create, runner, source)
             except ConfigError as error:
                 if not runner.is_v2 or asked_for_v2():
                     raise
                 _restore(engine_args, before)
                 runner = runner.on_v1(show_reason(error))
                 try:
-                    config, plugin = _created(engine_args, create, runner, source, is_api_server=is_api_server)
+                    _check_conflict(runner, engine_args.async_scheduling, is_api_server=is_api_server)
+                    config, plugin = _created(engine_args, create, runner, source)
                 except ConfigError as other:
                     raise ConfigError(f"{other}; on the V2 runner: {runner.why_v1}") from None
     finally:
@@ -167,14 +170,13 @@ def _restore(engine_args: "EngineArgs", values: dict[str, Any]) -> None:
 
 
 def _created(
-    engine_args: "EngineArgs", create: Callable[[], Any], runner: Runner, source: str, *, is_api_server: bool
+    engine_args: "EngineArgs", create: Callable[[], Any], runner: Runner, source: str
 ) -> "tuple[VllmConfig, PluginConfig]":
     """Creates vLLM's configuration for a runner, and checks it.
 
     Raises:
         ConfigError: the plugin refuses it, or vLLM has chosen another runner.
     """
-    _check_conflict(runner, engine_args.async_scheduling, is_api_server=is_api_server)
     translate(engine_args, runner, source)
     plugin = runner.config
     with vllm_args.speculative_config_made_by(_naming(source) if plugin.is_native else None, engine_args):
@@ -241,6 +243,22 @@ def _naming(source: str) -> Callable[[Callable[[], Any]], Any]:
     return called
 
 
+def check_proposers(engine_args: "EngineArgs", config: "PluginConfig", source: str) -> None:
+    """Checks whether a file's proposers can draft for the target; logs warnings.
+
+    Args:
+        engine_args: vLLM's `EngineArgs`.
+        config: the configuration as the file has it.
+        source: name of the file.
+
+    Raises:
+        ConfigError: the platform is not supported, or a proposer cannot draft for it.
+    """
+    if vllm_args.platform() is None:
+        raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
+    config.check_proposers(_target(engine_args), source)
+
+
 def translate(engine_args: "EngineArgs", runner: Runner, source: str) -> None:
     """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
@@ -250,11 +268,10 @@ def translate(engine_args: "EngineArgs", runner: Runner, source: str) -> None:
         source: name of the configuration file.
 
     Raises:
-        ConfigError: settings conflict, the platform is not supported, or a draft model does not fit.
+        ConfigError: settings conflict.
     """
     platform = vllm_args.platform()
-    if platform is None:
-        raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
+    assert platform is not None, "refused before"
     config = runner.config
     mode = mode_of(config, is_v2=runner.is_v2)
     # vLLM's own drafters need none of the plugin's workers but to reload weights.
@@ -264,7 +281,6 @@ def translate(engine_args: "EngineArgs", runner: Runner, source: str) -> None:
             raise ConfigError(
                 f"{name}: got {getattr(engine_args, name)!r}, but the plugin sets its own; allowed: leave it out"
             )
-    runner.written.check_proposers(_target(engine_args), source)
     settings = settings_of(config, source)
     if runner.why_v1:
         settings[KEY]["why_v1"] = runner.why_v1

@@ -54,7 +54,7 @@ def verified(
 
 
 def retested(n: int, *, is_named: bool) -> tuple[int, int]:
-    """Returns how many drafts are accepted that follow a draft rejected at their position, and of how many; half should.
+    """Returns how many drafts are accepted after one was rejected at their position, and of how many; half should be.
 
     The first step accepts both drafts or neither, by the number of the second position. Requests that accept neither
     output one token, so that their next step tests a draft at that position.

@@ -141,18 +141,16 @@ def test_where_vllm_does_not_take_v2_after_all_v1_serves_and_says_why(
     assert "V1 runner: V2 does not support two batches" in modes.engine_choice(served).runner
 
 
-def test_what_the_gate_refuses_on_v2_only_is_served_on_v1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_gate_refuses_on_v2_is_tried_on_v1(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def create(engine_args_: Any, create_: Any, runner: Any, source: str, *, is_api_server: bool) -> Any:
+    def create(engine_args_: Any, create_: Any, runner: Any, source: str) -> Any:
         asked.append((runner.is_v2, runner.why_v1))
-        if runner.is_v2:
-            raise ConfigError("p.yaml: got pipeline stages; allowed: 1")
-        raise KeyboardInterrupt  # far enough
+        raise ConfigError("p.yaml: got pipeline stages; allowed: 1" if runner.is_v2 else "p.yaml: V1 refuses it")
 
     monkeypatch.setattr(engine_args, "_created", create)
     settings = {KEY: {"config": config("{method: suffix}").model_dump(mode="json"), "source": "p.yaml"}}
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(ConfigError, match=r"V1 refuses it; on the V2 runner: p\.yaml: got pipeline stages"):
         engine_args.configure(Arguments(speculative_config=settings), lambda: None)
     assert asked == [(True, ""), (False, "p.yaml: got pipeline stages; allowed: 1")]
     asked.clear()

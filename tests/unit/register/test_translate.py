@@ -19,9 +19,11 @@ from vllm_spec_plugin.schema.errors import ConfigError
 
 
 def translate(arguments, settings):
-    """Translates for the runner that is tried first."""
+    """Checks and translates for the runner that is tried first."""
     source = settings[KEY]["source"]
-    engine_args.translate(arguments, first_runner(config_in(settings), source), source)
+    runner = first_runner(config_in(settings), source)
+    engine_args.check_proposers(arguments, runner.written, source)
+    engine_args.translate(arguments, runner, source)
 
 
 def translated(path, text):
