@@ -41,7 +41,7 @@ def after_rest(vllm_config: "VllmConfig") -> DrafterAfterRest | str:
         return "replicas run their drafters in step with each other"
     if parallel.pipeline_parallel_size > 1:
         return "not tested with pipeline stages"
-    if not _worker_rests(parallel.worker_cls):
+    if not is_own_worker(parallel.worker_cls):
         return f"worker_cls {parallel.worker_cls!r} is no subclass of the plugin's worker"
     if method in _WITHOUT_KV or (vllm_config.use_v2_model_runner and method == "ngram_gpu"):
         return DrafterAfterRest.AS_BEFORE
@@ -52,7 +52,8 @@ def after_rest(vllm_config: "VllmConfig") -> DrafterAfterRest | str:
     return DrafterAfterRest.CATCHES_UP if method == "draft_model" else DrafterAfterRest.KEEPS_GAP
 
 
-def _worker_rests(worker: str | type) -> bool:
+def is_own_worker(worker: str | type) -> bool:
+    """Whether a class, or its dotted name, is the plugin's worker of vLLM's drafters or a subclass."""
     from vllm.utils.import_utils import resolve_obj_by_qualname
 
     worker_class = resolve_obj_by_qualname(worker) if isinstance(worker, str) else worker

@@ -3,17 +3,20 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import vllm_spec_plugin
 from tests.unit.register.arguments import Arguments
-from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.config.settings import KEY, config_in
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model import compatibility
 from vllm_spec_plugin.proposers.model_source import ModelSource
-from vllm_spec_plugin.register import engine_args
+from vllm_spec_plugin.register import translation
 from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, TEXT, first_runner
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -22,8 +25,8 @@ def translate(arguments, settings):
     """Checks and translates for the runner that is tried first."""
     source = settings[KEY]["source"]
     runner = first_runner(config_in(settings), source)
-    engine_args.check_proposers(arguments, runner.written, source)
-    engine_args.translate(arguments, runner, source)
+    translation.check_proposers(arguments, runner.written, source)
+    translation.translate(arguments, runner, source)
 
 
 def translated(path, text):
@@ -162,3 +165,28 @@ def test_a_draft_whose_weights_are_damaged_is_refused_before_the_start(draft_con
     with pytest.raises(ConfigError, match=r"proposer\.model: .*has no weights; allowed: files of safetensors"):
         translate(Arguments(), draft_config(folder))
     translate(Arguments(load_format="dummy"), draft_config(folder))
+
+
+@pytest.mark.parametrize(
+    ("method", "worker", "is_v2", "outcome"),
+    [
+        ("null", "theirs.Worker", True, "warned"),
+        ("coupled", "theirs.Worker", True, "refused"),
+        ("block", "theirs.Worker", True, "refused"),
+        ("token", "theirs.Worker", True, ""),
+        ("coupled", "ours", True, ""),
+        ("block", "theirs.Worker", False, ""),
+    ],
+)
+def test_a_users_own_worker_has_vllms_verification(method, worker, is_v2, outcome, monkeypatch, warnings):
+    monkeypatch.setattr(translation, "is_own_worker", lambda name: name == "ours")
+    data = {"proposer": {"method": "vllm", "config": {"method": "mtp"}}, "verification": {"method": None}}
+    data["verification"]["method"] = None if method == "null" else method
+    served: Any = SimpleNamespace(use_v2_model_runner=is_v2, parallel_config=SimpleNamespace(worker_cls=worker))
+    check = partial(translation.check_worker, parse_config(data, "p.yaml"), served, "p.yaml")
+    if outcome == "refused":
+        with pytest.raises(ConfigError, match=rf"p\.yaml: verification\.method: got {method}, but worker_cls 'theirs"):
+            check()
+    else:
+        check()
+    assert bool(warnings()) is (outcome == "warned")

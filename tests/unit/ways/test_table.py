@@ -25,7 +25,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.on_v2 import on_v2
 from vllm_spec_plugin.config.request_options import check_options
 from vllm_spec_plugin.register import modes
-from vllm_spec_plugin.register.engine_args import _check_verification
+from vllm_spec_plugin.register.translation import check_verification
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support.ways import Way, way_of
 
@@ -100,7 +100,7 @@ def lossy(way: Way) -> None:
     data = {"proposer": section(KINDS[way].proposers), "verification": {"lenience": 0.9}}
     if KINDS[way].mode.needs_v2:
         with pytest.raises(ConfigError, match=r"verification\.lenience: got 0\.9, but vLLM's V2 runner serves"):
-            _check_verification(parse_config(data, "plugin.yaml"), "plugin.yaml", is_v2=True)
+            check_verification(parse_config(data, "plugin.yaml"), "plugin.yaml", is_v2=True)
     else:
         with pytest.raises(ConfigError, match=r"verification\.lenience: got 0\.9, but vLLM's drafters are verified"):
             parse_config(data, "plugin.yaml")
@@ -115,7 +115,7 @@ def with_q(way: Way) -> None:
         return
     drawn = [{**each, "draft_sampling": _DRAWN[each["method"]]} for each in proposers]
     with pytest.raises(ConfigError, match=r"draft_sampling: got the text '\w+', but vLLM's V2 runner serves"):
-        _check_verification(parse_config({"proposer": section(drawn)}, "plugin.yaml"), "plugin.yaml", is_v2=True)
+        check_verification(parse_config({"proposer": section(drawn)}, "plugin.yaml"), "plugin.yaml", is_v2=True)
 
 
 def trees(way: Way) -> None:
