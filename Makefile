@@ -100,7 +100,7 @@ test: setup ## Run one test of each mechanism, statistical ones with smaller sam
 SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_resting.py tests/engine/test_storm.py \
 	tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache \
-	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[draft_model]"
+	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[own draft_model]"
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
 	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical and not full" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engine
 
 NUM_TOKENS = 16
 # Without an environment variable.
-OWN = "the plugin's draft_model"
+OWN = "own draft_model"
 NAMES = [OWN, "suffix", "medusa"]
 MIXED, OWN_MIXED = f"draft_model {AFTER_TEXTS}", f"{OWN} {AFTER_TEXTS}"
 OWN_DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}

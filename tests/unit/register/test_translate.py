@@ -180,7 +180,7 @@ def test_a_draft_whose_weights_are_damaged_is_refused_before_the_start(draft_con
 )
 def test_a_users_own_worker_has_vllms_verification(method, worker, is_v2, outcome, monkeypatch, warnings):
     monkeypatch.setattr(translation, "is_own_worker", lambda name: name == "ours")
-    data = {"proposer": {"method": "vllm", "config": {"method": "mtp"}}, "verification": {"method": None}}
+    data: Any = {"proposer": {"method": "vllm", "config": {"method": "mtp"}}, "verification": {"method": None}}
     data["verification"]["method"] = None if method == "null" else method
     served: Any = SimpleNamespace(use_v2_model_runner=is_v2, parallel_config=SimpleNamespace(worker_cls=worker))
     check = partial(translation.check_worker, parse_config(data, "p.yaml"), served, "p.yaml")
