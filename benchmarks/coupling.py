@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from vllm_spec_plugin.verification.block import reflected
+from vllm_spec_plugin.v1.verification.block import reflected
 
 Logits = Callable[[Sequence[int]], torch.Tensor]
 """Returns [rows, vocab_size] logits, one row after each token of a text."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from vllm_spec_plugin.verification.block import reflected
-from vllm_spec_plugin.verification.chain import Method, verify_chain
-from vllm_spec_plugin.verification.chain_rows import Rows
-from vllm_spec_plugin.verification.noise import Noise
+from vllm_spec_plugin.v1.verification.block import reflected
+from vllm_spec_plugin.v1.verification.chain import Method, verify_chain
+from vllm_spec_plugin.v1.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.noise import Noise
 from vllm_spec_plugin.verification.sampling import draw
 
 # Standard deviations of logits over the vocabulary, and of the draft's from the target's where times are taken.

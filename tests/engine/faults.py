@@ -44,8 +44,8 @@ class FaultyProposer:
 
 def install() -> None:
     """Wraps the proposer of every engine that is built from now on."""
-    from vllm_spec_plugin.drafting import drafter
     from vllm_spec_plugin.proposers.registry import create_proposer
+    from vllm_spec_plugin.v1.drafting import drafter
 
     mock.patch.object(drafter, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
 
@@ -57,9 +57,9 @@ def in_force(fault: str) -> Iterator[None]:
     With "out_of_memory" every seventh pass of a draft model or head fails, with "hidden_states" every seventh step's
     hidden states cannot be kept.
     """
-    from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
-    from vllm_spec_plugin.drafting.head_engine import HeadEngine
-    from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+    from vllm_spec_plugin.v1.drafting.draft_engine import VllmDraftEngine
+    from vllm_spec_plugin.v1.drafting.head_engine import HeadEngine
+    from vllm_spec_plugin.v1.drafting.state_buffer import StateBuffer
 
     failing: dict[str, list[tuple[type, str]]] = {
         "out_of_memory": [(VllmDraftEngine, "_forward"), (HeadEngine, "_forward")],

@@ -12,9 +12,9 @@ from tests.engine import books, faults, integrity, lengths, lifecycle, rank_faul
 
 def install(arguments: dict[str, Any]) -> None:
     """Prepares for the engine that is built next; takes its own entries out of the arguments."""
-    from vllm_spec_plugin.compat.draft_pass import DraftPass
-    from vllm_spec_plugin.compat.eagle3 import HeadPass
-    from vllm_spec_plugin.drafting import draft_engine, head_engine
+    from vllm_spec_plugin.v1.compat.draft_pass import DraftPass
+    from vllm_spec_plugin.v1.compat.eagle3 import HeadPass
+    from vllm_spec_plugin.v1.drafting import draft_engine, head_engine
 
     if "weight_transfer_config" in arguments:
         lifecycle.install()

@@ -13,8 +13,8 @@ def install() -> None:
     Slots for drafts are reserved whatever the proposer, so that giving them out and taking them back
     is part of what is checked. Scheduler and worker must be in this process.
     """
-    from vllm_spec_plugin.forward.runner import SpecRunnerMixin
-    from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
+    from vllm_spec_plugin.v1.runner import SpecRunnerMixin
+    from vllm_spec_plugin.v1.scheduling.scheduler import SpecScheduler
 
     schedule, update_states = SpecScheduler.schedule, SpecRunnerMixin._update_states
 

@@ -27,7 +27,7 @@ def with_random_lengths(path: str) -> str:
 
     The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
     """
-    from vllm_spec_plugin.scheduling import scheduler
+    from vllm_spec_plugin.v1.scheduling import scheduler
 
     update = scheduler.SpecScheduler.update_from_output
 

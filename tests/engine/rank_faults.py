@@ -63,7 +63,7 @@ def _begin(worker: Any, fault: str, rank: int) -> None:
 
 
 def _fail_in_pass(engine: Any) -> None:
-    from vllm_spec_plugin.drafting import ranks
+    from vllm_spec_plugin.v1.drafting import ranks
 
     ranks.SECONDS_AFTER_FAULT = 5.0
     forward, passes = engine._forward, iter(range(5))

@@ -14,8 +14,8 @@ Recorded = list[tuple[list[int], list[float]]]
 @contextlib.contextmanager
 def recording(share: float) -> Iterator[Recorded]:
     """Records that share of the draft model's outputs, or of the drafts of heads for greedy requests."""
-    from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
-    from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
+    from vllm_spec_plugin.v1.drafting.draft_engine import VllmDraftEngine
+    from vllm_spec_plugin.v1.proposers.medusa import MedusaProposer
 
     recorded: Recorded = []
     original = VllmDraftEngine.constrain

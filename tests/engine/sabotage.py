@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 
 from tests.engine.v2.sabotage import keep_some_rejected, noise_of_the_next_position
-from vllm_spec_plugin.verification import block, chain, noise, tree
+from vllm_spec_plugin.v1.verification import block, chain, noise, tree
 
 _ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
 _NAME = "TEST_SABOTAGE"
@@ -22,7 +22,7 @@ _NAME = "TEST_SABOTAGE"
 @contextlib.contextmanager
 def accept_everything() -> Iterator[None]:
     """Every draft token is kept."""
-    from vllm_spec_plugin.verification import sampler
+    from vllm_spec_plugin.v1.verification import sampler
 
     def keep_lengths(probs: Any, p: Any, tokens: Any, lengths: torch.Tensor, *_: Any) -> Any:
         return lengths, torch.ones(len(lengths), device=lengths.device)
@@ -69,8 +69,8 @@ def block_ends_at_first_failure() -> Iterator[None]:
 @contextlib.contextmanager
 def ignore_temperature() -> Iterator[None]:
     """Draft tokens are judged at temperature 1; rows that judge no draft keep their temperature."""
-    from vllm_spec_plugin.verification import sampler
-    from vllm_spec_plugin.verification.constraints import constrain
+    from vllm_spec_plugin.v1.verification import sampler
+    from vllm_spec_plugin.v1.verification.constraints import constrain
 
     def constrain_at_one(target: Any, metadata: Any, **_: Any) -> torch.Tensor:
         logits = constrain(target, metadata)
@@ -101,7 +101,7 @@ def siblings_from_p() -> Iterator[None]:
 @contextlib.contextmanager
 def lenient() -> Iterator[None]:
     """Draft tokens are kept a little too often, greedy ones also where another is more likely."""
-    from vllm_spec_plugin.verification.sampler import SpecRejectionSampler
+    from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler
 
     half = property(lambda self: 0.5, lambda self, value: None)
     with mock.patch.object(SpecRejectionSampler, "lenience", half, create=True):
@@ -111,7 +111,7 @@ def lenient() -> Iterator[None]:
 @contextlib.contextmanager
 def ignore_min_p() -> Iterator[None]:
     """Rows are constrained by everything but min-p."""
-    from vllm_spec_plugin.compat import sampling
+    from vllm_spec_plugin.v1.compat import sampling
 
     apply = sampling.apply_at_rows
 
@@ -125,7 +125,7 @@ def ignore_min_p() -> Iterator[None]:
 @contextlib.contextmanager
 def penalise_without_drafts() -> Iterator[None]:
     """Penalties count the tokens before the step, and not the drafts before a row."""
-    from vllm_spec_plugin.verification import constraints
+    from vllm_spec_plugin.v1.verification import constraints
 
     with mock.patch.object(constraints, "add_counts_", lambda counts, context: counts):
         yield
@@ -134,7 +134,7 @@ def penalise_without_drafts() -> Iterator[None]:
 @contextlib.contextmanager
 def one_noise_for_all_positions() -> Iterator[None]:
     """A seeded request's noise does not depend on the position."""
-    from vllm_spec_plugin.verification import sampler
+    from vllm_spec_plugin.v1.verification import sampler
 
     keys = noise.position_keys
     with mock.patch.object(sampler, "position_keys", lambda seeds, at: keys(seeds, torch.zeros_like(at))):
@@ -164,7 +164,7 @@ def grammar_at_the_first_row_only() -> Iterator[None]:
 @contextlib.contextmanager
 def stale_target_kv() -> Iterator[None]:
     """Keeps the key and value of rejected draft tokens; positions without a rejection get none."""
-    from vllm_spec_plugin.forward.runner import SpecRunnerMixin
+    from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 
     prepare = SpecRunnerMixin._prepare_inputs
 

@@ -17,9 +17,10 @@ from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
-from vllm_spec_plugin.scheduling import adapter, mixed, native, native_adapter, scheduler, text
+from vllm_spec_plugin.scheduling import adapter, mixed, native, native_adapter, text
 from vllm_spec_plugin.support.ways import Way
 from vllm_spec_plugin.turns import longest
+from vllm_spec_plugin.v1.scheduling import scheduler
 
 K = 4
 SUFFIX = {"method": "suffix", "min_order": 1, "shared": True, "shared_scope": "global"}

@@ -7,9 +7,9 @@ from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.resting import RestsDrafter
-from vllm_spec_plugin.forward.runner import SpecRunnerMixin
-from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 from vllm_spec_plugin.forward.verification import VerifiesOnV2
+from vllm_spec_plugin.v1.runner import SpecRunnerMixin
+from vllm_spec_plugin.v1.start_up import SpecWorkerMixin
 
 
 class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.compat.draft_model import reload_weights
-from vllm_spec_plugin.drafting.drafter import Drafter
+from vllm_spec_plugin.v1.compat.draft_model import reload_weights
+from vllm_spec_plugin.v1.drafting.drafter import Drafter
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.cuda import Worker

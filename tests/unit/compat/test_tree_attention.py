@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from vllm_spec_plugin.compat.tree_attention import TreeAttention
+from vllm_spec_plugin.v1.compat.tree_attention import TreeAttention
 
 SHAPE: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine, rank_plan
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.drafting.draft_engine import VllmDraftEngine, rank_plan
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import TextChunk
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 
 def plan_of(*chunks: tuple[int, int, int, int]) -> list[int]:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.drafting import drafter as module
-from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.messages import StepPlan
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
+from vllm_spec_plugin.v1.drafting import drafter as module
+from vllm_spec_plugin.v1.drafting.drafter import Drafter
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority, chain
 

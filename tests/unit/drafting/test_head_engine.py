@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.drafting import head_engine
-from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
-from vllm_spec_plugin.drafting.head_engine import HeadEngine
-from vllm_spec_plugin.drafting.state_buffer import StateBuffer
-from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.drafting import head_engine
+from vllm_spec_plugin.v1.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.v1.drafting.head_engine import HeadEngine
+from vllm_spec_plugin.v1.drafting.state_buffer import StateBuffer
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import TextChunk
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK, MAX_REQUESTS = 4, 8
 Computed = list[tuple[str, int, int]]

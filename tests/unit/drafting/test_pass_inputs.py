@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from vllm_spec_plugin.drafting.pass_inputs import pass_inputs
+from vllm_spec_plugin.v1.drafting.pass_inputs import pass_inputs
 
 SIZE, NUM_ROWS, MOST_BLOCKS = 4, 6, 5
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from vllm_spec_plugin.drafting.pending_drafts import as_cut, tokens_to_send
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
+from vllm_spec_plugin.v1.drafting.pending_drafts import as_cut, tokens_to_send
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from vllm_spec_plugin.drafting import ranks
-from vllm_spec_plugin.drafting.ranks import RankAgreement, RanksDifferError, draft_digest
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
+from vllm_spec_plugin.v1.drafting import ranks
+from vllm_spec_plugin.v1.drafting.ranks import RankAgreement, RanksDifferError, draft_digest
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import topology
 

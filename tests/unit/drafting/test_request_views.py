@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.drafting.request_views import request_views
+from vllm_spec_plugin.v1.drafting.request_views import request_views
 
 MAX_MODEL_LEN = 40
 CHAIN = {"proposer": {"method": "medusa", "model": "heads"}}

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+from vllm_spec_plugin.v1.drafting.state_buffer import StateBuffer
 
 FAR = 10**6
 

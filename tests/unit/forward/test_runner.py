@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.forward import runner as module
-from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import StepPlan, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft
-from vllm_spec_plugin.verification.positions import OutputPositions
+from vllm_spec_plugin.v1 import runner as module
+from vllm_spec_plugin.v1.runner import SpecRunnerMixin
+from vllm_spec_plugin.v1.verification.positions import OutputPositions
 
 NAMES = ["a", "b"]
 NOT_READ: Any = "not read"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.forward.start_up import describe, make_kernels, probe_steps
+from vllm_spec_plugin.v1.start_up import describe, make_kernels, probe_steps
 
 
 class Clock:

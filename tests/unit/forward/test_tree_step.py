@@ -19,7 +19,7 @@ from tests.unit.forward.tree_steps import (
     random_step,
     written,
 )
-from vllm_spec_plugin.forward.tree_step import TreeStep, plan_tree_step
+from vllm_spec_plugin.v1.tree_step import TreeStep, plan_tree_step
 from vllm_spec_plugin.verification.topology import topology
 
 NUM_STEPS = 50

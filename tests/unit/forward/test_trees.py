@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.unit.forward.tree_steps import PagedCache, Verifying, block_tables, filled, prefixes, random_step
-from vllm_spec_plugin.forward.trees import lay_out
+from vllm_spec_plugin.v1.trees import lay_out
 from vllm_spec_plugin.verification.topology import chain, topology
 
 BLOCK_SIZE = 4

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from tests.unit.verification.tree_cases import random_topology
-from vllm_spec_plugin.forward.tree_step import BlockCopy, StepRequest, TreeStep
+from vllm_spec_plugin.v1.tree_step import BlockCopy, StepRequest, TreeStep
 from vllm_spec_plugin.verification.topology import Topology, chain, topology
 
 NUM_BLOCKS = 400

@@ -6,7 +6,7 @@ import pytest
 import torch
 from vllm.v1.worker.block_table import MultiGroupBlockTable
 
-from vllm_spec_plugin.kv.block_tables import cut_block_tables
+from vllm_spec_plugin.v1.kv.block_tables import cut_block_tables
 
 
 @pytest.fixture

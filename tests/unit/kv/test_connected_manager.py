@@ -1,7 +1,7 @@
 """Which requests have keys and values that a KV connector loads."""
 
 from tests.unit.scheduling.cases import BLOCK_SIZE, make_manager, prompt, request
-from vllm_spec_plugin.kv.manager import ConnectedKVCacheManager
+from vllm_spec_plugin.v1.kv.manager import ConnectedKVCacheManager
 
 
 def allocate(manager, name, num_loaded, num_new):

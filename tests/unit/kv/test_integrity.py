@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.scheduling.cases import prompt, request, start
-from vllm_spec_plugin.kv.integrity import KVIntegrityError
+from vllm_spec_plugin.v1.kv.integrity import KVIntegrityError
 
 
 def _lose_a_reference(manager):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sizes import examples
-from vllm_spec_plugin.kv.pressure import Demand, keep_drafts
+from vllm_spec_plugin.v1.kv.pressure import Demand, keep_drafts
 
 BUDGET = 64
 

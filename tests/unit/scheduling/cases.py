@@ -19,8 +19,8 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request, RequestStatus
 
 import vllm_spec_plugin
-from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.v1.kv.manager import SpecKVCacheManager
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 48

@@ -6,7 +6,7 @@ from tests.unit.scheduling.cases import FULL
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, add
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
-from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
+from vllm_spec_plugin.v1.scheduling.prompt_priority import PromptPriority
 
 
 def control_where(fixed, slope):

@@ -135,7 +135,7 @@ def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.Monk
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     sources = Sources({PLUGIN: tmp_path, PACKAGE: tmp_path})
-    monkeypatch.setattr(listing, "modules_in", lambda top, package: ["vllm_spec_plugin.kv.a"])
+    monkeypatch.setattr(listing, "modules_in", lambda top, package: ["vllm_spec_plugin.v1.kv.a"])
     monkeypatch.setattr(listing, "BY_HAND", {})
     monkeypatch.setattr(listing, "ONLY", {"vllm.a:g": ">=0.33"})
     assert find_uses(sources, "0.32.0") == {"vllm.a:f": {"kv.a"}}

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from tests.sizes import examples
-from vllm_spec_plugin.verification.chain import verify_chain
-from vllm_spec_plugin.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.chain import verify_chain
+from vllm_spec_plugin.v1.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.noise import Noise, position_keys
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
-from vllm_spec_plugin.verification.noise import Noise, position_keys
 
 VOCAB = 5
 

@@ -16,10 +16,10 @@ from tests.unit.verification.block_oracle import (
     weights_and_thresholds,
 )
 from tests.unit.verification.cases import VOCAB, as_logits, as_probs, random_case, random_cases, verify_many
-from vllm_spec_plugin.verification import block
-from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
-from vllm_spec_plugin.verification.chain_rows import Rows
-from vllm_spec_plugin.verification.noise import Noise, position_keys
+from vllm_spec_plugin.v1.verification import block
+from vllm_spec_plugin.v1.verification.chain import NO_TOKEN, verify_chain
+from vllm_spec_plugin.v1.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.noise import Noise, position_keys
 
 # From a threshold to the uniforms on either side of it: above the rounding of float32.
 NEAR = 1e-5

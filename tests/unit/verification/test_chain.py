@@ -10,9 +10,9 @@ from tests.pretended_gpu import pretended, waits
 from tests.unit import p_values
 from tests.unit.verification import block_oracle, tree_oracle
 from tests.unit.verification.cases import VOCAB, Case, as_logits, as_probs, random_case, random_cases, verify_many
-from vllm_spec_plugin.verification.chain import ChainVerdict, verify_chain, verify_greedy
-from vllm_spec_plugin.verification.chain_rows import Rows
-from vllm_spec_plugin.verification.noise import Noise
+from vllm_spec_plugin.v1.verification.chain import ChainVerdict, verify_chain, verify_greedy
+from vllm_spec_plugin.v1.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.noise import Noise
 from vllm_spec_plugin.verification.topology import chain
 
 SAMPLES = 1500

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.sizes import examples
 
-constraints = pytest.importorskip("vllm_spec_plugin.verification.constraints")
+constraints = pytest.importorskip("vllm_spec_plugin.v1.verification.constraints")
 from vllm import SamplingParams  # noqa: E402
 from vllm.v1.sample.logits_processor import (  # noqa: E402
     BatchUpdate,
@@ -21,11 +21,11 @@ from vllm.v1.sample.logits_processor import (  # noqa: E402
 from vllm.v1.sample.metadata import SamplingMetadata  # noqa: E402
 from vllm.v1.sample.sampler import Sampler  # noqa: E402
 
-from vllm_spec_plugin.compat import sampling  # noqa: E402
-from vllm_spec_plugin.verification import sampler as sampler_module  # noqa: E402
-from vllm_spec_plugin.verification.chain_rows import Rows  # noqa: E402
+from vllm_spec_plugin.v1.compat import sampling  # noqa: E402
+from vllm_spec_plugin.v1.verification import sampler as sampler_module  # noqa: E402
+from vllm_spec_plugin.v1.verification.chain_rows import Rows  # noqa: E402
+from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler  # noqa: E402
 from vllm_spec_plugin.verification.draft_probs import SparseProbs  # noqa: E402
-from vllm_spec_plugin.verification.sampler import SpecRejectionSampler  # noqa: E402
 from vllm_spec_plugin.verification.topology import topology  # noqa: E402
 
 VOCAB, CPU = 40, torch.device("cpu")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tests.unit import p_values
-from vllm_spec_plugin.verification.noise import Noise, hashed_uniform, position_keys, signed
+from vllm_spec_plugin.v1.verification.noise import Noise, hashed_uniform, position_keys, signed
 
 # Seeds 0, 7 and 2**64 - 1 at output positions 0, 5 and 1,000,000: keys, uniforms of two trials, exponentials.
 KEYS = [-2152535657050944081, 8854431476379712064, -2163935617279550624]

@@ -3,8 +3,8 @@
 import torch
 
 from tests.unit.verification.cases import random_cases
-from vllm_spec_plugin.verification.chain_rows import Rows
-from vllm_spec_plugin.verification.penalties import add_counts_, apply_penalties_, token_counts
+from vllm_spec_plugin.v1.verification.chain_rows import Rows
+from vllm_spec_plugin.v1.verification.penalties import add_counts_, apply_penalties_, token_counts
 
 VOCAB = 7
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.pretended_gpu import pretended, waits
-from vllm_spec_plugin.verification.chain import NO_TOKEN
+from vllm_spec_plugin.v1.verification.chain import NO_TOKEN
 from vllm_spec_plugin.verification.topology import chain, topology
 
-SpecRejectionSampler = pytest.importorskip("vllm_spec_plugin.verification.sampler").SpecRejectionSampler
+SpecRejectionSampler = pytest.importorskip("vllm_spec_plugin.v1.verification.sampler").SpecRejectionSampler
 VOCAB = 6
 UNUSED = (
     "allowed_token_ids_mask",

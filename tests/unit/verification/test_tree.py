@@ -16,11 +16,11 @@ from tests.unit.verification.tree_cases import (
     verify,
 )
 from tests.unit.verification.tree_oracle import greedy_output, output_distribution, sampled_output
-from vllm_spec_plugin.verification import tree as tree_module
-from vllm_spec_plugin.verification.noise import Noise
+from vllm_spec_plugin.v1.verification import tree as tree_module
+from vllm_spec_plugin.v1.verification.noise import Noise
+from vllm_spec_plugin.v1.verification.tree import verify_tree
+from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
 from vllm_spec_plugin.verification.topology import chain, topology
-from vllm_spec_plugin.verification.tree import verify_tree
-from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 SAMPLES = 1000
 PAIR = topology([(0,), (1,)])

@@ -14,8 +14,8 @@ from tests.unit.verification.tree_oracle import (
     output_distribution,
     text_distribution,
 )
-from vllm_spec_plugin.drafting.pending_drafts import as_cut, tokens_to_send
 from vllm_spec_plugin.proposers.base import Draft
+from vllm_spec_plugin.v1.drafting.pending_drafts import as_cut, tokens_to_send
 from vllm_spec_plugin.verification.topology import by_priority, chain, topology
 
 VOCAB = 3

@@ -4,8 +4,8 @@ import torch
 
 from tests.unit.verification.cases import random_cases
 from tests.unit.verification.tree_cases import random_topology
+from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
 from vllm_spec_plugin.verification.topology import chain, topology
-from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 
 @random_cases(30, 200)

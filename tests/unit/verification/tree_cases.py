@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from tests.unit.verification.cases import VOCAB, as_logits, as_probs, distribution, possible_token
-from vllm_spec_plugin.verification.noise import Noise, position_keys
+from vllm_spec_plugin.v1.verification.noise import Noise, position_keys
+from vllm_spec_plugin.v1.verification.tree import verify_tree
+from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
 from vllm_spec_plugin.verification.topology import Topology, topology
-from vllm_spec_plugin.verification.tree import verify_tree
-from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 
 @dataclass

@@ -146,6 +146,6 @@ class DraftModelConfig(ProposerConfig):
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
-        from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
+        from vllm_spec_plugin.v1.proposers.draft_model.proposer import DraftModelProposer
 
         return DraftModelProposer(engine, self.samples, self.catch_up_tokens)

@@ -57,7 +57,7 @@ class Eagle3Config(ProposerConfig):
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
-        from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
+        from vllm_spec_plugin.v1.proposers.eagle3 import Eagle3Proposer
 
         # As many tokens as there are hidden states for.
         return Eagle3Proposer(engine, self.samples, catch_up_tokens=sys.maxsize)

@@ -130,8 +130,8 @@ class MedusaConfig(ProposerConfig):
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
-        from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
         from vllm_spec_plugin.proposers.medusa.shape import describe
+        from vllm_spec_plugin.v1.proposers.medusa import MedusaProposer
 
         order, draws = self._node_order(num_tokens), self.samples
         logger.info("Medusa heads draft %s", describe(order, read_heads_config(self.model), draws=draws))

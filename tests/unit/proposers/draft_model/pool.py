@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import TextChunk
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 # Block tables of a request, one per KV group.
 Tables = Sequence[Sequence[int] | npt.NDArray[np.int32]]

@@ -9,9 +9,9 @@ import torch
 
 from tests.unit.proposers.draft_model.pool import DraftKV
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import TextChunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
-from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import TextChunk
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.proposers.draft_model.proposer import DraftModelProposer
 
 VOCAB_SIZE = 12
 BLOCK_SIZE = 4

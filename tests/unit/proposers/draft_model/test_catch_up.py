@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.catch_up import CatchUpLimits, num_draft_tokens, plan_catch_up
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import CatchUpLimits, num_draft_tokens, plan_catch_up
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.sizes import examples
 from tests.unit.proposers.draft_model.pool import DraftKV, Pool, Served
-from vllm_spec_plugin.proposers.draft_model.catch_up import CatchUpLimits, plan_catch_up
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import CatchUpLimits, plan_catch_up
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
 # Of the random steps: ends of blocks are where it can go wrong.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
-from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
-from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
+from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.v1.proposers.draft_model.proposer import DraftModelProposer
+from vllm_spec_plugin.v1.proposers.eagle3 import Eagle3Proposer
 
 LENGTH = 10
 

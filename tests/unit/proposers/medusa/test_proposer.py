@@ -8,7 +8,7 @@ from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, plain_logits
 from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
 from vllm_spec_plugin.proposers.guard import check_draft
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
-from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
+from vllm_spec_plugin.v1.proposers.medusa import MedusaProposer
 from vllm_spec_plugin.verification.topology import by_priority, chain, topology
 
 STATE = random_state()

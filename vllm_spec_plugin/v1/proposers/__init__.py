@@ -1,0 +1,1 @@
+"""Proposers with models of their own, on V1."""

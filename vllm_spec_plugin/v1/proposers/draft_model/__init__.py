@@ -1,0 +1,1 @@
+"""Drafts with a small model that has the target's vocabulary."""
