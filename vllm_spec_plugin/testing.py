@@ -16,6 +16,7 @@ import torch
 from vllm_spec_plugin.config import ConfigError, parse_config
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 from vllm_spec_plugin.proposers.guard import are_sound, check_draft
+from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
@@ -35,11 +36,13 @@ class Worker:
 
     Attributes:
         engine: argument `engine` of `ProposerConfig.create`.
+        create: builds the proposer, in place of `ProposerConfig.create`.
         show: completes the views of a step like a worker, with KV slots and hidden states.
     """
 
     engine: Any = None
     show: Callable[[Sequence[RequestView]], list[RequestView]] = list
+    create: Callable[[ProposerConfig, int, int, Any], Proposer] = create_proposer
 
 
 def check_contract(
@@ -181,7 +184,7 @@ class _Check:
 
     def _step(self) -> "_Step":
         worker = self._worker()
-        return _Step(self._config.create(self._num_tokens, self._vocab_size, worker.engine), worker)
+        return _Step(worker.create(self._config, self._num_tokens, self._vocab_size, worker.engine), worker)
 
     def _view(self, name: str, count: int | None = None, end: int | None = None, **changes: Any) -> RequestView:
         count = self._num_tokens if count is None else count

@@ -24,7 +24,7 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from vllm_spec_plugin.compat.v2_verification import noise_of_step
-from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler
 from vllm_spec_plugin.verification.coupled import accept_equal
 from vllm_spec_plugin.verification.topology import topology
 

@@ -44,8 +44,8 @@ class FaultyProposer:
 
 def install() -> None:
     """Wraps the proposer of every engine that is built from now on."""
-    from vllm_spec_plugin.proposers.registry import create_proposer
     from vllm_spec_plugin.v1.drafting import drafter
+    from vllm_spec_plugin.v1.proposers.create import create_proposer
 
     mock.patch.object(drafter, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
 

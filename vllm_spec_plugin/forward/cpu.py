@@ -1,28 +1,13 @@
-"""The CPU worker."""
+"""CPU workers of vLLM's drafters, and of drafts that the scheduler sends."""
 
 from typing import Any
 
-from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
+from vllm_spec_plugin.compat.cpu import CPUWorker
 from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.verification import VerifiesOnV2
-from vllm_spec_plugin.v1.runner import SpecRunnerMixin
-from vllm_spec_plugin.v1.start_up import SpecWorkerMixin
-
-
-class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
-    """vLLM's CPU runner with the plugin's speculation."""
-
-
-class SpecCPUWorker(SpecWorkerMixin, ReloadsDrafter, CPUWorker):
-    """vLLM's CPU worker, running `SpecCPUModelRunner`."""
-
-    def init_device(self) -> Any:
-        """Builds the runner."""
-        with cpu_runner_in_place(SpecCPUModelRunner):
-            return super().init_device()
 
 
 class NativeCPUWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter, CPUWorker):

@@ -1,26 +1,13 @@
-"""The CUDA worker."""
+"""CUDA workers of vLLM's drafters, and of drafts that the scheduler sends."""
 
 from typing import Any
 
-from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
+from vllm_spec_plugin.compat.cuda import Worker
 from vllm_spec_plugin.forward.drafter_time import TimesDrafter
 from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.resting import RestsDrafter
 from vllm_spec_plugin.forward.verification import VerifiesOnV2
-from vllm_spec_plugin.v1.runner import SpecRunnerMixin
-from vllm_spec_plugin.v1.start_up import SpecWorkerMixin
-
-
-class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):
-    """vLLM's V1 CUDA runner with the plugin's speculation."""
-
-
-class SpecCUDAWorker(SpecWorkerMixin, ReloadsDrafter, Worker):
-    """vLLM's CUDA worker, running `SpecGPUModelRunner`; vLLM picks its V1 runner for custom proposers."""
-
-    def _make_model_runner(self) -> GPUModelRunner:
-        return SpecGPUModelRunner(self.vllm_config, self.device)
 
 
 class NativeCUDAWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter, Worker):

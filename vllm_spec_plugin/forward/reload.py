@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.v1.compat.draft_model import reload_weights
-from vllm_spec_plugin.v1.drafting.drafter import Drafter
+from vllm_spec_plugin.compat.drafter_model import reload_weights
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.cuda import Worker
@@ -21,13 +20,12 @@ class ReloadsDrafter(Worker):
             speculative = self.vllm_config.speculative_config
             assert speculative is not None
             reload_weights(self.vllm_config, speculative.draft_model_config, model)
-        self._renew_drafter()
+        self.renew_drafter()
 
     def finish_weight_update(self) -> None:
         """Ends an update of the target's or the drafter's weights."""
         super().finish_weight_update()
-        self._renew_drafter()
+        self.renew_drafter()
 
-    def _renew_drafter(self) -> None:
-        if isinstance(drafter := getattr(self.model_runner, "drafter", None), Drafter):
-            drafter.renew()
+    def renew_drafter(self) -> None:
+        """Forgets what a drafter made with former weights; vLLM's drafters keep nothing of the kind."""

@@ -98,7 +98,7 @@ class ProposerConfig(Section):
     method: str
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
-        """Builds the proposer, in the worker. Import what it needs here, not where the section is defined.
+        """Builds the proposer. Import what it needs here, not where the section is defined.
 
         Args:
             num_tokens: maximum tokens of a draft.

@@ -10,7 +10,6 @@ from vllm_spec_plugin.register import predictions
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import SamplingParams, SpeculativeConfig
 
-PROPOSER = "vllm_spec_plugin.v1.drafting.drafter.Drafter"
 # Attribute of vLLM's `SpeculativeConfig`: a `Served`.
 _SERVED = "vllm_spec_plugin_served"
 

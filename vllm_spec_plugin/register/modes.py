@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vllm_spec_plugin.compat.engine_choice import EngineChoice, asked_for_v2, engine_of, takes_v2
 from vllm_spec_plugin.config.on_v2 import on_v2
 from vllm_spec_plugin.config.settings import KEY, config_in
-from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.schema.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,9 +38,12 @@ class DraftingMode:
     needs_v2: bool = False
 
 
+# Own proposers in the workers, on V1: all that `v1/` has.
+_V1 = "vllm_spec_plugin.v1"
+_PROPOSER = f"{_V1}.drafting.drafter.Drafter"
 IN_WORKERS = DraftingMode(
-    (f"{_SCHEDULING}.scheduler.SpecScheduler", None),
-    _workers("Spec"),
+    (f"{_V1}.scheduling.scheduler.SpecScheduler", None),
+    {"cpu": f"{_V1}.cpu.SpecCPUWorker", "cuda": f"{_V1}.cuda.SpecCUDAWorker"},
     from_text=False,
     vllm_verifies=False,
 )
@@ -133,4 +135,4 @@ def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, 
         # vLLM's n-gram drafter, which needs no model; `compat.v2` puts the plugin's in its place.
         settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}
         return {**settings, "num_speculative_tokens": tokens}
-    return {"method": "custom_class", "model": frontend.PROPOSER, "num_speculative_tokens": tokens}
+    return {"method": "custom_class", "model": _PROPOSER, "num_speculative_tokens": tokens}

@@ -27,8 +27,8 @@ from vllm_spec_plugin.v1.start_up import (
 )
 from vllm_spec_plugin.v1.trees import TreesInStep, lay_out
 from vllm_spec_plugin.v1.verification.chain import NO_TOKEN, ChainVerdict
+from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler
 from vllm_spec_plugin.v1.verification.tree import TreeVerdict
-from vllm_spec_plugin.verification import SpecRejectionSampler
 
 if TYPE_CHECKING:
     import torch

@@ -41,6 +41,10 @@ class SpecWorkerMixin(Worker):
             logger.info("%s", self.model_runner.describe())
         return times
 
+    def renew_drafter(self) -> None:
+        """See `ReloadsDrafter`."""
+        self.model_runner.drafter.renew()
+
 
 def describe(summary: Mapping[str, str], weight_bytes: int, kv_bytes: int, kv_draft_bytes: int) -> str:
     """Describes what is served in one line.

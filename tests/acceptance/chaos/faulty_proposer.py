@@ -101,13 +101,13 @@ def faulty_environment(rate: float, seed: int) -> dict[str, str]:
 
 def register(environment: Mapping[str, str] = os.environ) -> None:
     """Makes every proposer faulty; vLLM calls it in each process before one is created."""
-    from vllm_spec_plugin.proposers import registry
+    from vllm_spec_plugin.v1.proposers import create as made
 
-    create, rate = registry.create_proposer, float(environment[_RATE])
+    create, rate = made.create_proposer, float(environment[_RATE])
 
     def create_faulty(config: Any, *args: Any) -> Proposer:
         # The proposers of a cascade fail in different steps.
         rng = random.Random(f"{environment[_SEED]} {config.method}")
         return RandomlyFaultyProposer(create(config, *args), rate, rng)
 
-    registry.create_proposer = create_faulty  # type: ignore[assignment]
+    made.create_proposer = create_faulty  # type: ignore[assignment]

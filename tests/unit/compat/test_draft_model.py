@@ -16,9 +16,9 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from tests.engine.tiny import WINDOW, tiny_model
+from vllm_spec_plugin.compat.drafter_model import draft_model_config
 from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.v1.compat.draft_model import (
-    draft_model_config,
     draft_vllm_config,
     keep_all_tokens,
     layer_obstacle,

@@ -18,9 +18,9 @@ from tests.acceptance.chaos.faulty_proposer import (
     faulty_environment,
     register,
 )
-from vllm_spec_plugin.proposers import registry
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.guard import GuardedProposer
+from vllm_spec_plugin.v1.proposers import create
 
 VIEWS = [RequestView(str(i), np.arange(5, dtype=np.int32), 3, np.zeros(3), depth=3) for i in range(2)]
 
@@ -72,8 +72,8 @@ def test_vllm_finds_it_by_the_environment_and_it_wraps_every_proposer(monkeypatc
     monkeypatch.setattr(sys, "path", environment["PYTHONPATH"].split(os.pathsep) + sys.path)
     (found,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="proposer_faults")
     assert found.load() is register
-    monkeypatch.setattr(registry, "create_proposer", lambda *arguments: Sound())
+    monkeypatch.setattr(create, "create_proposer", lambda *arguments: Sound())
     register(environment)
     config: Any = SimpleNamespace(method="ngram")
-    proposer: Any = registry.create_proposer(config, 4, 100, None)
+    proposer: Any = create.create_proposer(config, 4, 100, None)
     assert isinstance(proposer, RandomlyFaultyProposer)

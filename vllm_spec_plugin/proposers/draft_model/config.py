@@ -10,7 +10,7 @@ from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Tar
 from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_source, unknown_word
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.proposers.base import Proposer
+    pass
 
 
 class DraftModelConfig(ProposerConfig):
@@ -143,9 +143,3 @@ class DraftModelConfig(ProposerConfig):
     def vllm_settings(cls, draft: str) -> dict[str, Any]:
         """See `ProposerConfig`."""
         return {"model": draft}
-
-    def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
-        """See `ProposerConfig`."""
-        from vllm_spec_plugin.v1.proposers.draft_model.proposer import DraftModelProposer
-
-        return DraftModelProposer(engine, self.samples, self.catch_up_tokens)

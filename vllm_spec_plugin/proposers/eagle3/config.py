@@ -1,6 +1,5 @@
 """The EAGLE-3 head's section of a plugin.yaml."""
 
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -8,7 +7,7 @@ from pydantic import Field
 from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.proposers.base import Proposer
+    pass
 
 ARCHITECTURE = "Eagle3LlamaForCausalLM"
 """The head's class in vLLM."""
@@ -54,10 +53,3 @@ class Eagle3Config(ProposerConfig):
     def vllm_settings(cls, draft: str) -> dict[str, Any]:
         """See `ProposerConfig`."""
         return {"method": "eagle3", "model": draft}
-
-    def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
-        """See `ProposerConfig`."""
-        from vllm_spec_plugin.v1.proposers.eagle3 import Eagle3Proposer
-
-        # As many tokens as there are hidden states for.
-        return Eagle3Proposer(engine, self.samples, catch_up_tokens=sys.maxsize)

@@ -12,7 +12,6 @@ from vllm_spec_plugin.schema.section import MAX_DEPTH, MAX_SIBLINGS, conflicts, 
 if TYPE_CHECKING:
     import torch
 
-    from vllm_spec_plugin.proposers.base import Proposer
     from vllm_spec_plugin.proposers.node_order import NodeOrder
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -96,10 +95,10 @@ class MedusaConfig(ProposerConfig):
 
     def tree_order(self, num_tokens: int) -> tuple[int, ...]:
         """See `ProposerConfig`; an automatic tree reads the heads' measured accuracies."""
-        return super().tree_order(num_tokens) if self.tree is None else self._node_order(num_tokens).parents
+        return super().tree_order(num_tokens) if self.tree is None else self.node_order(num_tokens).parents
 
-    def _node_order(self, num_tokens: int) -> "NodeOrder":
-        """The nodes of a tree of at most `num_tokens` tokens by path probability."""
+    def node_order(self, num_tokens: int) -> "NodeOrder":
+        """Returns the nodes of a tree of at most `num_tokens` tokens by path probability."""
         from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
         from vllm_spec_plugin.proposers.medusa.shape import node_order
 
@@ -126,15 +125,3 @@ class MedusaConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
 
         return load_heads(self.model, hidden_size, vocab_size, dtype, device, num_tokens)
-
-    def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
-        """See `ProposerConfig`."""
-        from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
-        from vllm_spec_plugin.proposers.medusa.shape import describe
-        from vllm_spec_plugin.v1.proposers.medusa import MedusaProposer
-
-        order, draws = self._node_order(num_tokens), self.samples
-        logger.info("Medusa heads draft %s", describe(order, read_heads_config(self.model), draws=draws))
-        depth = order.tree.depth
-        heads = load_heads(self.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, depth)
-        return MedusaProposer(heads, engine, order.tree, draws=draws)

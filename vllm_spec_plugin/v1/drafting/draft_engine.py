@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from vllm_spec_plugin.compat.drafter_model import draft_model_config
 from vllm_spec_plugin.compat.step_blocks import added_blocks
 from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.v1.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.v1.compat.draft_model import (
-    draft_model_config,
     draft_pass,
     draft_vllm_config,
     load_draft_model,

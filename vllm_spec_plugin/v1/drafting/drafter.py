@@ -12,12 +12,12 @@ from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, StepCounters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
-from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.v1.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.v1.drafting.head_engine import HeadEngine
 from vllm_spec_plugin.v1.drafting.pending_drafts import PendingDrafts
 from vllm_spec_plugin.v1.drafting.ranks import RankAgreement
 from vllm_spec_plugin.v1.drafting.target_states import TargetStates
+from vllm_spec_plugin.v1.proposers.create import create_proposer
 
 if TYPE_CHECKING:
     import torch
