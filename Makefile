@@ -87,7 +87,7 @@ serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL
 # machine comes last.
 ENGINES ?= $(if $(GPU),0,logical)
 PYTEST := $(VENV)/bin/python -m pytest
-UNIT := $(PYTEST) tests/unit --numprocesses logical --maxprocesses 8
+UNIT := $(PYTEST) tests/unit tests/v1 --numprocesses logical --maxprocesses 8
 ENGINE := $(PYTEST) tests/engine tests/e2e --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 ALONE := $(PYTEST) tests/engine tests/e2e
 
@@ -97,7 +97,7 @@ test: setup ## Run one test of each mechanism, statistical ones with smaller sam
 	$(ALONE) -m "whole_machine and not full"
 
 # What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, start-up.
-SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_resting.py tests/engine/test_storm.py \
+SLICE := tests/unit/seams tests/unit/compat tests/v1/compat tests/unit/register tests/engine/test_native.py tests/engine/test_resting.py tests/engine/test_storm.py \
 	tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache \
 	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[own draft_model]"
@@ -115,7 +115,7 @@ test-full: setup ## Run every test with full-size samples
 # What is worth most comes first; each test writes its result as it ends.
 test-gpu: setup ## Test on a GPU: kernels, engines of both runners side by side; results in build/gpu.jsonl
 	@mkdir -p build
-	$(PYTEST) tests/unit/verification --device cuda -q
+	$(PYTEST) tests/unit/verification tests/v1/verification --device cuda -q
 	$(PYTEST) tests/gpu --results build/gpu.jsonl
 
 test-pages: setup docs ## Open reports and the documentation site in headless Chromium; pictures in build/pages

@@ -13,7 +13,12 @@ from tests.pretended_gpu import pretended, waits
 REPOSITORY = Path(__file__).parents[2]
 NOT_NEEDED = ["vllm", "xformers", "pydantic", "numba", "scipy", "hypothesis", "transformers"]
 PROPOSERS = "tests/unit/proposers"
-TESTS = ["tests/unit/verification", f"{PROPOSERS}/test_draft_tokens.py", f"{PROPOSERS}/test_siblings.py"]
+TESTS = [
+    "tests/unit/verification",
+    "tests/v1/verification",
+    f"{PROPOSERS}/test_draft_tokens.py",
+    f"{PROPOSERS}/test_siblings.py",
+]
 # Those that have no tensors on the device run without it; of random cases a third shows what is left on the CPU.
 RUN = f"""
 import sys, pytest

@@ -58,10 +58,8 @@ def _in_worker(test: str) -> tuple[set[Way], str]:
 _NO_FINISHED = NOT_NEEDED + "nothing is drafted from finished responses"
 _NO_RESERVE = NOT_NEEDED + "drafts use the slots that vLLM itself sets aside for them"
 _GUARD = NOT_NEEDED + "vLLM's drafters and heads have no guard: a fault ends the engine, as without the plugin"
-_COUNTED_BY_WORKER = (
-    "tests/unit/drafting/test_drafter.py::test_each_proposer_of_a_cascade_is_counted_and_told_by_itself"
-)
-_DRAFTER_TIME = f"{SHOWN}tests/unit/forward/test_drafter_time.py::test_time_is_sent_with_the_outcome_of_a_step"
+_COUNTED_BY_WORKER = "tests/v1/drafting/test_drafter.py::test_each_proposer_of_a_cascade_is_counted_and_told_by_itself"
+_DRAFTER_TIME = f"{SHOWN}tests/unit/worker/test_drafter_time.py::test_time_is_sent_with_the_outcome_of_a_step"
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
 _CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
@@ -78,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         "request",
         "grammar",
         "sampled requests with a grammar get no drafts that it may cut by their tokens",
-        ({Way.OWN}, f"{SHOWN}tests/unit/drafting/test_request_views.py::{_CERTAIN}"),
+        ({Way.OWN}, f"{SHOWN}tests/v1/drafting/test_request_views.py::{_CERTAIN}"),
         (set(Way) - {Way.OWN} - _VLLM, NOT_NEEDED + "drafts are certain, and a cut one is rejected all the same"),
     ),
     _rule("option", "spec", "`spec: off` switches a request's drafts off"),
@@ -92,7 +90,7 @@ RULES: tuple[Rule, ...] = (
         "end of output",
         "no draft goes beyond a request's last output token",
         _in_worker(
-            "tests/unit/drafting/test_request_views.py::test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room"
+            "tests/v1/drafting/test_request_views.py::test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room"
         ),
         (_ASYNC, NOT_NEEDED + "vLLM drops tokens beyond the end; the outcome that would tell is not known yet"),
     ),
@@ -115,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         "drafts of a request that a step has no room for are dropped",
         (
             {Way.OWN},
-            f"{SHOWN}tests/unit/drafting/test_drafter.py::"
+            f"{SHOWN}tests/v1/drafting/test_drafter.py::"
             "test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is",
         ),
         ({Way.TOKEN_ONLY}, NOT_NEEDED + "drafts are certain, and stay with the scheduler"),
@@ -124,7 +122,7 @@ RULES: tuple[Rule, ...] = (
         "scheduling",
         "tenants",
         "requests with another `cache_salt` are not drafted from",
-        _in_worker("tests/unit/scheduling/test_scheduler.py::test_new_requests_have_their_scope_with_their_first_step"),
+        _in_worker("tests/v1/scheduling/test_scheduler.py::test_new_requests_have_their_scope_with_their_first_step"),
         (_VLLM | _HEADS, _NO_FINISHED),
     ),
     _rule(
@@ -163,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         "drafts",
         "trees",
         "trees are verified as trees",
-        ({Way.OWN}, f"{SHOWN}tests/unit/verification/test_tree_exactness.py"),
+        ({Way.OWN}, f"{SHOWN}tests/v1/verification/test_tree_exactness.py"),
         (_VLLM | _BEFORE_VLLM, NOT_NEEDED + "vLLM's drafters draft chains"),
         ({Way.TOKEN_ONLY}, NOT_NEEDED + "token-only proposers draft chains"),
         (_HEADS | {Way.TOKEN_ONLY_HEADS}, _NO_TREES),
@@ -172,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         "drafts",
         "lossy",
         "lossy verification is never called exact",
-        _in_worker("tests/unit/forward/test_start_up.py::test_one_line_says_what_is_served"),
+        _in_worker("tests/v1/test_start_up.py::test_one_line_says_what_is_served"),
         (_BY_VLLM, REFUSED + "`lenience` below 1, and `synthetic` and `fly` of vLLM's config"),
     ),
     _rule("counter", "drafts", "drafts are counted", _in_worker(_COUNTED_BY_WORKER)),
@@ -195,7 +193,7 @@ RULES: tuple[Rule, ...] = (
         "counter",
         "verification_seconds",
         "the time of verification is counted",
-        _in_worker("tests/unit/forward/test_runner.py::test_the_scorer_samples_what_only_it_can"),
+        _in_worker("tests/v1/test_runner.py::test_the_scorer_samples_what_only_it_can"),
         (_BY_VLLM, _SCORER),
     ),
     _rule(
@@ -210,7 +208,7 @@ RULES: tuple[Rule, ...] = (
             "counter",
             name,
             statement,
-            _in_worker(f"tests/unit/scheduling/test_scheduler.py::{test}"),
+            _in_worker(f"tests/v1/scheduling/test_scheduler.py::{test}"),
             (_BY_VLLM, _NO_RESERVE),
         )
         for name, statement, test in (

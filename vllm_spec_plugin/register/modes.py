@@ -16,7 +16,7 @@ _SCHEDULING = "vllm_spec_plugin.scheduling"
 
 
 def _workers(kind: str) -> dict[str, str]:
-    return {name: f"vllm_spec_plugin.forward.{name}.{kind}{name.upper()}Worker" for name in ("cpu", "cuda")}
+    return {name: f"vllm_spec_plugin.worker.{name}.{kind}{name.upper()}Worker" for name in ("cpu", "cuda")}
 
 
 @dataclass(frozen=True)

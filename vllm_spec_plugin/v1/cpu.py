@@ -3,9 +3,9 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
-from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 from vllm_spec_plugin.v1.start_up import SpecWorkerMixin
+from vllm_spec_plugin.worker.reload import ReloadsDrafter
 
 
 class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):

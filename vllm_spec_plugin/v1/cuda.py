@@ -1,9 +1,9 @@
 """The CUDA worker of own proposers."""
 
 from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
-from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 from vllm_spec_plugin.v1.start_up import SpecWorkerMixin
+from vllm_spec_plugin.worker.reload import ReloadsDrafter
 
 
 class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):

@@ -17,7 +17,7 @@ from vllm_spec_plugin.compat.resting import (
     without_default_skip,
 )
 
-OURS = "vllm_spec_plugin.forward.cpu.NativeCPUWorker"
+OURS = "vllm_spec_plugin.worker.cpu.NativeCPUWorker"
 
 
 class UsersWorker:

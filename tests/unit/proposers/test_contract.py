@@ -11,9 +11,9 @@ import torch
 from pydantic import Field
 
 from tests.third_party import find, install_example
-from tests.unit.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
-from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
 from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state, write
+from tests.v1.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
+from tests.v1.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers import registry
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft

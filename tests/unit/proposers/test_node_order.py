@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.unit.verification.tree_cases import random_topology
+from tests.unit.verification.topologies import random_topology
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability

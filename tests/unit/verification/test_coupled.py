@@ -5,7 +5,7 @@ import torch
 
 from tests.pretended_gpu import waits
 from tests.unit import p_values
-from tests.unit.verification.cases import random_cases
+from tests.unit.random_cases import random_cases
 from vllm_spec_plugin.verification.coupled import accept_equal
 
 WIDTH = 4

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.sizes import examples
-from tests.unit.verification.cases import random_cases
-from tests.unit.verification.tree_cases import random_topology
+from tests.unit.random_cases import random_cases
+from tests.unit.verification.topologies import random_topology
 from vllm_spec_plugin.verification import topology as module
 from vllm_spec_plugin.verification.topology import by_priority, chain, topology
 

@@ -1,0 +1,1 @@
+"""Tests of what only vLLM's V1 runner needs."""

@@ -1,0 +1,5 @@
+"""Fixtures of scheduling tests."""
+
+from tests.unit.scheduling.conftest import clock
+
+__all__ = ["clock"]

@@ -1,0 +1,205 @@
+"""Steps of the real scheduler and a real runner's books: drafts get blocks, lose them, and cost nobody any."""
+
+import dataclasses
+import itertools
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
+from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add, held
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from vllm_spec_plugin.messages import NO_PLAN, plan_of
+from vllm_spec_plugin.scheduling.draft_length.control import StepMode
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+
+
+class Pausing(FixedControl):
+    """Drafts as `FixedControl` where it is on."""
+
+    is_constant = False
+    is_on = True
+
+    def begin_step(self, num_requests, *, may_skip):
+        return StepMode.DRAFTS if self.is_on else StepMode.OFF
+
+
+def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.begin()
+    assert core.num_slots("a") == 7 + 1 + NUM_DRAFTS
+    assert core.output.scheduled_new_reqs[0].block_ids[0] == core.manager.get_block_ids("a")[0]
+
+
+@pytest.mark.parametrize(("max_tokens", "num_slots"), [(1, 8), (2, 8), (3, 12), (MAX_MODEL_LEN, 12)])
+def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
+    core = Core(20, FULL)
+    add(core, "a", 1, 7, max_tokens)
+    core.begin()
+    assert core.num_slots("a") == num_slots
+
+
+def test_a_prompt_in_chunks_reserves_with_its_last_chunk_only():
+    core = Core(20, FULL)
+    add(core, "a", 1, 23)
+    core.begin()
+    assert held(core) == 4
+    core.end()
+    core.begin()
+    assert held(core) == 7
+
+
+def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_drafts():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.begin()
+    assert held(core) == 3
+    core.end(num_drafts=0)
+    core.blocks.kv_proposer = None
+    core.begin()
+    assert plan_of(core.output).rollback == {"a": (2,)}
+    assert held(core) == 2
+
+
+def test_waiting_drafts_keep_their_slots():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.step(num_drafts=4)
+    core.blocks.kv_proposer = None
+    core.begin()
+    assert not plan_of(core.output).rollback
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+
+
+def test_a_preempted_request_is_not_cut_on_the_worker():
+    """It is rolled back, and then all its blocks are taken; its table is sent whole when it resumes."""
+    core = Core(9, FULL, reserves=False)
+    first = add(core, "a", 1, 23)
+    core.step(num_drafts=0)
+    add(core, "b", 2, 3)
+    core.step(num_drafts=0)
+    core.manager.reserve(core.scheduler.requests["b"], 8)
+    first.spec_token_ids = [1, 2, 3, 4, 5]
+    output = core.scheduler.schedule()
+    assert output.preempted_req_ids == {"b"}
+    assert not plan_of(output).rollback
+
+
+def test_new_requests_have_their_scope_with_their_first_step():
+    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True})
+    add(core, "a", 1, 7).cache_salt = "secret"
+    add(core, "b", 2, 7)
+    core.begin()
+    assert plan_of(core.output).scopes == {"a": "salt:secret", "b": None}
+    core.end()
+    core.begin()
+    assert not plan_of(core.output).scopes
+
+
+@pytest.mark.parametrize(("shared_scope", "counted"), [("salt", 0), ("global", 2)])
+def test_requests_without_a_salt_are_counted_where_they_share_text(shared_scope, counted):
+    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True, "shared_scope": shared_scope})
+    for i, salt in enumerate(("secret", None, "")):
+        new = request(f"{i}", prompt(i, 7))
+        new.cache_salt = salt
+        core.scheduler.add_request(new)
+    core.begin()
+    core.end()
+    core.begin()
+    assert core.counters.requests_without_salt == counted
+
+
+def test_drafts_are_cut_before_anybody_is_preempted():
+    """Two texts of 8 in 4 blocks, both about to need a fifth and sixth, and both with drafts."""
+    core = Core(7, FULL, reserves=False)
+    add(core, "a", 1, 7)
+    add(core, "b", 2, 7)
+    core.step(num_drafts=0)
+    core.step(num_drafts=4)
+    core.begin()
+    # 9 tokens each: 3 blocks each, all that there are, with room for 3 drafts.
+    assert not core.output.preempted_req_ids
+    assert [len(core.output.scheduled_spec_decode_tokens[name]) for name in "ab"] == [3, 3]
+    core.end(num_drafts=0)
+    assert core.counters.drafts_cut_for_memory == 2
+
+
+def test_counters_of_blocks_arrive_with_the_statistics():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.step(num_drafts=0)
+    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (0, 1)
+    core.step(num_drafts=0)
+    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (1, 3)
+
+
+def test_reserved_blocks_are_zeroed_in_the_step_that_gives_them():
+    """Later the worker would wipe the KV that drafting has written by then."""
+    core = Core(40, FULL, dataclasses.replace(FULL, dtype=torch.float16))
+    assert core.scheduler.needs_kv_cache_zeroing
+    add(core, "a", 1, 7)
+    core.begin()
+    assert sorted(core.output.new_block_ids_to_zero) == sorted(itertools.chain(*core.manager.get_block_ids("a")))
+    before = core.manager.get_block_ids("a")
+    core.end(num_accepted=4)
+    core.begin()
+    added = [i for old, new in zip(before, core.manager.get_block_ids("a"), strict=True) for i in new[len(old) :]]
+    assert added
+    assert sorted(core.output.new_block_ids_to_zero) == sorted(added)
+
+
+def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
+    core = Core(7, FULL)
+    add(core, "a", 1, 7)
+    core.step()
+    waiting = add(core, "b", 2, 7)
+    core.begin()
+    # a: 8 tokens, 4 drafts, 1 more, 4 more drafts: 5 of the 6 blocks; b's 2 would leave it 4.
+    assert waiting.status == RequestStatus.WAITING
+    assert held(core) == 5
+    core.end()
+
+
+def test_with_a_connector_tables_are_left_as_vllm_makes_them():
+    core = Core(20, FULL)
+    core.scheduler._manages_kv = False
+    add(core, "a", 1, 7)
+    core.step(num_drafts=4)
+    core.begin()
+    assert not plan_of(core.output).rollback
+    assert held(core) == 3
+
+
+def test_a_step_without_drafts_has_no_plan():
+    """Once the drafts that wait are verified, and what they did not need is given back."""
+    control = Pausing()
+    core = Core(60, FULL, control=control)
+    for family, name in enumerate("abc"):
+        add(core, name, family, 7)
+    for _ in range(3):
+        core.step(num_accepted=1)
+    control.is_on = False
+    core.step(num_accepted=1, num_drafts=0)
+    core.step(num_drafts=0)
+    for _ in range(4):
+        core.step(num_drafts=0)
+        assert plan_of(core.output) is NO_PLAN
+        assert len(core.output.num_scheduled_tokens) == 3
+
+
+def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    core = Core(20, FULL)
+    core.scheduler.counters_seconds = 1.0
+    add(core, "a", 1, 7, max_tokens=6)
+    sent = []
+    for seconds in (0.4, 0.4, 0.4, 0.1, 0.1, 0.1):
+        clock.now += seconds
+        core.step(num_drafts=0)
+        sent.append(sum(core.counters.chosen_lengths))
+    # The fifth and sixth token leave no room for a draft; with the sixth the request ends.
+    assert sent == [0, 0, 3, 3, 3, 4]

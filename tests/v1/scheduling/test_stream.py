@@ -1,0 +1,240 @@
+"""vLLM's outputs, regrouped: nothing is lost, and every token keeps its logprobs."""
+
+import copy
+import itertools
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vllm.v1.engine import (
+    EngineCoreEvent,
+    EngineCoreEventType,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    FinishReason,
+)
+from vllm.v1.metrics.stats import PrefillStats
+from vllm.v1.outputs import LogprobsLists
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+from tests.sizes import examples
+from tests.unit.scheduling.cases import FULL, prompt, request
+from tests.v1.scheduling import steps
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens, StreamGroups
+
+SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
+SIZE = 5
+
+
+def logprobs_of(token_ids, width):
+    """Rows that can be told from each other: the token, then `width` others; ranks and logprobs made from it."""
+    ids = np.array([[token_id, *range(token_id + 1, token_id + 1 + width)] for token_id in token_ids], np.int32)
+    ids = ids.reshape(len(token_ids), width + 1)
+    return LogprobsLists(ids, -ids.astype(np.float32), np.array([7 * token_id for token_id in token_ids], np.int64))
+
+
+def output_of(token_ids, request_id="a", **more):
+    return EngineCoreOutput(request_id, list(token_ids), **more)
+
+
+def leave(stream, *outputs):
+    """Returns the outputs that remain of a step."""
+    answer = EngineCoreOutputs(outputs=list(outputs))
+    stream.regroup({0: answer})
+    return answer.outputs
+
+
+@st.composite
+def cuttings(draw):
+    """A request's tokens in steps, each with the width of its logprobs: that of the widest request in the batch."""
+    counts = draw(st.lists(st.integers(1, SIZE), min_size=1, max_size=20))
+    tokens = itertools.count(100)
+    return [([next(tokens) for _ in range(count)], draw(st.integers(2, 5))) for count in counts]
+
+
+@given(cuttings())
+@SETTINGS
+def test_every_token_keeps_its_logprobs(cutting):
+    stream, seen = GroupedStream(SIZE), []
+    for number, (token_ids, width) in enumerate(cutting, start=1):
+        reason = FinishReason.STOP if number == len(cutting) else None
+        output = output_of(token_ids, new_logprobs=logprobs_of(token_ids, width), finish_reason=reason)
+        for group in leave(stream, output):
+            assert reason is not None or len(group.new_token_ids) == SIZE
+            # As the frontend gets them.
+            group = MsgpackDecoder(EngineCoreOutput).decode(MsgpackEncoder().encode(group))
+            rows = group.new_logprobs
+            assert len(rows.logprobs) == len(rows.sampled_token_ranks) == len(group.new_token_ids)
+            for token_id, ids, values, rank in zip(group.new_token_ids, *rows[:3], strict=True):
+                # This request asked for 2; the rest is other requests', or vLLM's filling.
+                assert ids[:3].tolist() == [token_id, token_id + 1, token_id + 2]
+                assert values[:3].tolist() == [-token_id, -token_id - 1, -token_id - 2]
+                assert set(values[ids == 0].tolist()) <= {-np.inf}
+                assert rank == 7 * token_id
+            seen += group.new_token_ids
+    assert seen == [token_id for token_ids, _ in cutting for token_id in token_ids]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, SIZE), st.booleans()), max_size=40))
+@SETTINGS
+def test_groups_leave_as_soon_as_they_are_whole_whatever_other_requests_do(steps):
+    """A request that ends may come again, and starts from nothing."""
+    groups: StreamGroups[tuple[str, int, int]] = StreamGroups(SIZE)
+    held: dict[str, list[tuple[str, int, int]]] = {name: [] for name in "abc"}
+    for number, (name, count, is_last) in enumerate(steps):
+        tokens = [(name, number, i) for i in range(count)]
+        held[name] += tokens
+        size = len(held[name]) if is_last else len(held[name]) // SIZE * SIZE
+        assert list(groups.release(name, tokens, is_last=is_last)) == held[name][:size]
+        del held[name][:size]
+
+
+def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():
+    stream = GroupedStream(SIZE)
+    step = logprobs_of(range(1000), 3)
+    whole = [weakref.ref(column) for column in step[:3]]
+    assert leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1))) == []
+    del step
+    assert [column() for column in whole] == [None] * 3
+    [end] = leave(stream, output_of([], finish_reason=FinishReason.STOP))
+    assert end.new_logprobs.logprob_token_ids.tolist() == [[4, 5, 6, 7]]
+
+
+def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
+    stream = GroupedStream(SIZE)
+    stats, first, second = PrefillStats(), *(EngineCoreEvent.new_event(kind) for kind in list(EngineCoreEventType)[:2])
+    scores = object()
+    assert leave(stream, output_of([1], prefill_stats=stats, events=[first], prompt_token_id_logprobs=scores)) == []
+    assert leave(stream, output_of([2, 3], events=[second])) == []
+    [group] = leave(stream, output_of([4, 5, 6], trace_headers={"a": "b"}))
+    assert group.new_token_ids == [1, 2, 3, 4, 5]
+    assert (group.prefill_stats, group.prompt_token_id_logprobs) == (stats, scores)
+    assert group.events == [first, second]
+    assert group.trace_headers == {"a": "b"}
+    [rest] = leave(stream, output_of([7], finish_reason=FinishReason.STOP, stop_reason=7))
+    assert rest.new_token_ids == [6, 7]
+    assert (rest.prefill_stats, rest.events, rest.prompt_token_id_logprobs) == (None, None, None)
+    assert rest.stop_reason == 7
+
+
+def test_what_is_said_at_the_end_is_said_at_once():
+    params = {"block": 1}
+    end = output_of([1], finish_reason=FinishReason.LENGTH, kv_transfer_params=params, ec_transfer_params=params)
+    [left] = leave(GroupedStream(SIZE), end)
+    assert (left.kv_transfer_params, left.ec_transfer_params, left.finished) == (params, params, True)
+
+
+def test_an_end_without_tokens_brings_what_was_held_back():
+    """So an error ends a request whose last step came to nothing."""
+    stream = GroupedStream(SIZE)
+    leave(stream, output_of([1, 2], new_logprobs=logprobs_of([1, 2], 2)))
+    [end] = leave(stream, output_of([], finish_reason=FinishReason.ERROR))
+    assert end.new_token_ids == [1, 2]
+    assert end.new_logprobs.sampled_token_ranks.tolist() == [7, 14]
+
+
+def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
+    stream = GroupedStream(SIZE)
+    leave(
+        stream,
+        output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(EngineCoreEventType.QUEUED)]),
+    )
+    stream.drop("a")
+    [end] = leave(stream, output_of([2], finish_reason=FinishReason.STOP))
+    assert (end.new_token_ids, end.prefill_stats, end.events) == ([2], None, None)
+
+
+def test_each_client_has_its_own_outputs_and_the_rest_of_its_message():
+    stream = GroupedStream(SIZE)
+    one = EngineCoreOutputs(outputs=[output_of(range(SIZE))], finished_requests={"z"})
+    other = EngineCoreOutputs(outputs=[output_of([1], "b")], finished_requests={"y"})
+    stream.regroup({0: one, 3: other})
+    assert [output.request_id for output in one.outputs] == ["a"]
+    assert other.outputs == []
+    assert (one.finished_requests, other.finished_requests) == ({"z"}, {"y"})
+
+
+@pytest.fixture
+def core(monkeypatch):
+    """One with `stream_granularity: fixed`."""
+    config = copy.copy(steps.vllm_config())
+    plugin = config.additional_config[KEY]
+    # As a file says it: the size follows from the draft length.
+    given = {key: value for key, value in plugin["config"].items() if key != "stream_tokens"}
+    given["stream_granularity"] = "fixed"
+    config.additional_config = {**config.additional_config, KEY: {**plugin, "config": given}}
+    monkeypatch.setattr(steps, "vllm_config", lambda: config)
+    return steps.Core(40, FULL, reserves=False)
+
+
+def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):
+    running = request("a", prompt(1, 7), max_tokens=18)
+    core.scheduler.add_request(running)
+    for num_accepted in itertools.cycle((0, 4, 1)):
+        if not core.scheduler.requests:
+            break
+        core.step(num_accepted=num_accepted)
+    outputs = [output for step in core.left for output in step]
+    *groups, rest = outputs
+    assert [len(group.new_token_ids) for group in groups] == [steps.NUM_DRAFTS + 1] * len(groups)
+    assert len(groups) >= 2
+    assert [token for output in outputs for token in output.new_token_ids] == list(running.output_token_ids)
+    assert rest.finish_reason == FinishReason.LENGTH
+    assert groups[0].prefill_stats is not None
+    assert not any(output.prefill_stats for output in outputs[1:])
+
+
+def test_statistics_are_sent_with_every_step(core):
+    core.scheduler.add_request(request("a", prompt(1, 7)))
+    core.step(num_accepted=4)
+    core.step(num_accepted=4)
+    assert core.left[0] == []
+    assert core.counters.verified_per_position == [1, 1, 1, 1]
+
+
+def test_nothing_is_kept_of_a_request_that_was_aborted(core):
+    """Another one may come under its name."""
+    core.scheduler.add_request(request("a", prompt(1, 7)))
+    core.step()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.step()
+    again = request("a", prompt(2, 6), max_tokens=3)
+    core.scheduler.add_request(again)
+    while core.scheduler.requests:
+        core.step()
+    [output] = [output for step in core.left for output in step]
+    assert output.new_token_ids == list(again.output_token_ids)
+    assert len(output.new_token_ids) == 3
+
+
+@given(cuttings())
+@SETTINGS
+def test_single_tokens_keep_their_logprobs(cutting):
+    for tokens, width in cutting:
+        parts = leave(SingleTokens(), output_of(tokens, new_logprobs=logprobs_of(tokens, width)))
+        assert [part.new_token_ids for part in parts] == [[token] for token in tokens]
+        for part, token in zip(parts, tokens, strict=True):
+            np.testing.assert_array_equal(part.new_logprobs.logprob_token_ids, logprobs_of([token], width)[0])
+
+
+def test_what_is_no_tokens_goes_with_the_first_or_the_last_one():
+    stats = PrefillStats()
+    event = EngineCoreEvent.new_event(EngineCoreEventType.SCHEDULED)
+    whole = output_of(
+        [1, 2, 3],
+        events=[event],
+        prefill_stats=stats,
+        finish_reason=FinishReason.STOP,
+        stop_reason=3,
+        num_nans_in_logits=1,
+    )
+    first, middle, last = leave(SingleTokens(), whole)
+    assert (first.events, first.prefill_stats, first.finish_reason) == ([event], stats, None)
+    assert (middle.events, middle.prefill_stats, middle.finish_reason, middle.stop_reason) == (None, None, None, None)
+    assert (last.events, last.finish_reason, last.stop_reason) == (None, FinishReason.STOP, 3)
+    empty = output_of([], finish_reason=FinishReason.ABORT)
+    assert leave(SingleTokens(), empty) == [empty]

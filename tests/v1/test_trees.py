@@ -1,0 +1,151 @@
+"""Trees on a runner: vLLM's positions, slots and cache are mended before a step, and joined after it."""
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from tests.v1.tree_steps import PagedCache, Verifying, block_tables, filled, prefixes, random_step
+from vllm_spec_plugin.v1.trees import lay_out
+from vllm_spec_plugin.verification.topology import chain, topology
+
+BLOCK_SIZE = 4
+FORK = topology([[0], [0, 0], [1], [1, 0], [2]])
+NOTHING = -1
+
+
+class Attention:
+    """Attention layers of which only the cache is there."""
+
+    group, block_size = 0, BLOCK_SIZE
+
+    def __init__(self):
+        self.cache = PagedCache(BLOCK_SIZE)
+        self.shared: tuple[list[int], list[int]] = ([], [])
+
+    def copy_blocks(self, copies):
+        self.cache.copy(copies)
+
+    def share(self, tokens, slots):
+        self.shared = (tokens.tolist(), slots.tolist())
+
+    def stop_sharing(self):
+        self.shared = ([], [])
+
+    def metadata(self, *given):
+        return given
+
+
+class Scene:
+    """A runner with these requests, as vLLM prepares a step of them."""
+
+    def __init__(self, requests):
+        self.attention = cast("Any", Attention())
+        self.requests = requests
+        self.trees: Any = None
+        self.cache = self.attention.cache
+        self.cache.slots.update(filled(requests, BLOCK_SIZE).slots)
+        positions = [
+            position
+            for request in requests
+            for position in range(request.num_computed, request.length + request.tree.num_nodes)
+        ]
+        slots = [
+            self.cache.slot(request.blocks, position)
+            for request in requests
+            for position in range(request.num_computed, request.length + request.tree.num_nodes)
+        ]
+        self.slots = torch.tensor(slots)
+        table = SimpleNamespace(
+            block_table=SimpleNamespace(np=block_tables(requests)), slot_mapping=SimpleNamespace(gpu=self.slots)
+        )
+        batch = SimpleNamespace(
+            req_ids=[f"r{request.row}" for request in requests],
+            num_computed_tokens_cpu=np.array([request.num_computed for request in requests]),
+            block_table=[table],
+        )
+        self.runner: Any = SimpleNamespace(
+            input_batch=batch, positions=torch.tensor(positions), device=torch.device("cpu")
+        )
+        self.num_scheduled = {f"r{request.row}": request.step_request.num_tokens for request in requests}
+        self.forks = {f"r{request.row}": (request.forks, request.fork_size) for request in requests if request.forks}
+
+    def prepare(self):
+        trees = [request.tree for request in self.requests]
+        self.trees = lay_out(self.attention, self.runner, self.num_scheduled, trees, self.forks)
+        return self
+
+    def forward(self):
+        """Writes what the layers would."""
+        tokens = [words for request in self.requests for words in request.tokens]
+        for slot, words in zip(self.slots.tolist(), tokens, strict=True):
+            self.cache.slots[slot] = words
+        for token, slot in zip(*self.attention.shared, strict=True):
+            self.cache.slots[slot] = tokens[token]
+        return self
+
+
+def one(tree=FORK, forks=(21, 22), length=6):
+    return Verifying(0, length, length - 1, tree, (11, 12, 13, 14), forks, 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
+    chance = Random(seed)
+    requests = random_step(chance, BLOCK_SIZE)
+    scene = Scene(requests).prepare().forward()
+    nodes = [
+        chance.randrange(-1, request.first_left_out(BLOCK_SIZE)) if len(request.tree.chains) > 1 else -1
+        for request in requests
+    ]
+    accepted = scene.trees.join(torch.tensor(nodes)) if scene.trees else {}
+    trees = {request.row: request.tree for request in requests if len(request.tree.chains) > 1}
+    assert accepted == {row: tree.path_to(nodes[row]) for row, tree in trees.items()}
+    for request, node in zip(requests, nodes, strict=True):
+        words = request.words(node)
+        assert scene.cache.read(request.blocks, len(words)) == prefixes(words)
+    assert scene.attention.shared == ([], [])
+
+
+def test_attention_is_told_of_a_sequence_per_branch():
+    scene = Scene([one()]).prepare()
+    starts, lengths, tables, num_tokens, slots = scene.trees.metadata(8, scene.slots)
+    assert starts.tolist() == [0, 3, 5, 6]
+    assert lengths.tolist() == [8, 8, 7]
+    assert tables[:, :2].tolist() == [[11, 12], [11, 21], [11, 22]]
+    assert num_tokens == 8
+    assert slots is scene.slots
+
+
+def test_a_step_of_chains_is_left_to_vllm():
+    scene = Scene([one(chain(3), ()), Verifying(1, 6, 5, chain(0), (15, 16))])
+    before = scene.slots.clone()
+    scene.prepare()
+    assert scene.trees is None
+    assert torch.equal(scene.slots, before)
+    assert scene.runner.positions.tolist() == [5, 6, 7, 8, 5]
+
+
+def test_without_forks_only_the_trunk_is_computed():
+    scene = Scene([one()])
+    scene.forks = {}
+    scene.prepare()
+    assert scene.trees.layout.branched[0].num_nodes == 2
+
+
+def test_drafts_that_could_not_be_computed_are_no_drafts():
+    """Drops the last branch of the first request, and all but the trunk of the third."""
+    requests = [
+        one(forks=(21,)),
+        Verifying(1, 6, 5, chain(2), (15, 16)),
+        Verifying(2, 6, 5, FORK, (17, 18, 19)),
+        Verifying(3, 6, 5, FORK, (30, 31, 32), (33, 34), 1),
+    ]
+    trees = Scene(requests).prepare().trees
+    drafts = torch.arange(5 + 2 + 5 + 5)
+    kept = trees.without_left_out(drafts, NOTHING)
+    assert kept.tolist() == [0, 1, 2, 3, NOTHING, 5, 6, 7, 8, *[NOTHING] * 3, *range(12, 17)]
+    assert drafts.tolist() == list(range(17))

@@ -1,0 +1,215 @@
+"""Tree verification against the oracle, against chains, and in its corners."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit import p_values
+from tests.unit.random_cases import random_cases
+from tests.v1.verification.cases import VOCAB, as_logits, random_case, verify_many
+from tests.v1.verification.test_chain import FALSE_ALARM, p_value
+from tests.v1.verification.tree_cases import (
+    TreeCase,
+    outputs,
+    random_batch,
+    random_tree_case,
+    seeded_noise,
+    verify,
+)
+from tests.v1.verification.tree_oracle import greedy_output, output_distribution, sampled_output
+from vllm_spec_plugin.v1.verification import tree as tree_module
+from vllm_spec_plugin.v1.verification.noise import Noise
+from vllm_spec_plugin.v1.verification.tree import verify_tree
+from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
+from vllm_spec_plugin.verification.topology import chain, topology
+
+SAMPLES = 1000
+PAIR = topology([(0,), (1,)])
+UNDRAFTED = np.zeros((0, VOCAB))
+
+
+def assert_as_oracle(case, shape, device, seeds=None):
+    observed = outputs(verify([case] * SAMPLES, shape, device, seeds=seeds))
+    expected = output_distribution(case.tree, case.p, case.tokens, case.q)
+    assert p_value(observed, expected) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("kind", ["drawn", "certain", "seeded"])
+@random_cases(12, 80)
+def test_outputs_are_distributed_as_the_oracle_says(rng, kind, device):
+    """1,000 samples or seeds a case, false alarm 1e-7 each, seed 1."""
+    torch.manual_seed(1)
+    case = random_tree_case(rng, certain=kind == "certain", missing=kind == "drawn")
+    shape = rng.choice(["dense", "sparse", *(["none"] if kind == "certain" else [])])
+    assert_as_oracle(case, shape, device, torch.arange(SAMPLES) * 7919 if kind == "seeded" else None)
+
+
+def expected_verdict(case, rows, i, noise, is_greedy):
+    """Request `i`'s output, rows and node by the oracle, with the step's own noise."""
+    first, device = int(rows.first[i]), rows.first.device
+    if is_greedy:
+        tokens, decided, node = greedy_output(case.tree, case.p.astype(np.float32), case.tokens)
+    else:
+        tokens, decided, node = sampled_output(
+            case.tree,
+            case.p,
+            case.tokens,
+            case.q,
+            lambda row, trial: noise.uniform(torch.tensor([first + row], device=device), trial).item(),
+            lambda row: noise.exponential(torch.tensor([first + row], device=device))[0].double().cpu().numpy(),
+        )
+    missing = rows.width - len(tokens)
+    return tokens + [-1] * missing, [first + row for row in decided + decided[-1:] * missing], node
+
+
+@random_cases(50, 500)
+def test_mixed_batches_are_decided_token_by_token_as_the_oracle_does(rng, device):
+    """Trees, chains and nothing, greedy, seeded, and unseeded requests in one step; the unseeded are left to luck."""
+    cases = random_batch(rng, missing=True)
+    greedy = (rng.random(len(cases)) < rng.choice([0.3, 1.0])).tolist()
+    seeds = rng.choice([-1, 3, 14, 159], len(cases)).tolist()
+    verdict = verify(cases, rng.choice(["dense", "sparse"]), device, greedy, seeds)
+    rows = TreeRows.of([case.tree for case in cases], device)
+    noise = seeded_noise(rows, seeds)
+    for i, case in enumerate(cases):
+        if not greedy[i] and seeds[i] < 0:
+            continue
+        tokens, decided, node = expected_verdict(case, rows, i, noise, greedy[i])
+        assert verdict.token_ids[i].tolist() == tokens
+        assert verdict.rows[i].tolist() == decided
+        assert int(verdict.nodes[i]) == node
+
+
+def as_chains(case):
+    """A step of chains as trees."""
+    per_request = zip(case.p, case.drafts, case.q, strict=True)
+    return [TreeCase(chain(len(drafts)), p, drafts, q) for p, drafts, q in per_request]
+
+
+@random_cases(20, 200)
+@pytest.mark.parametrize("greedy", [False, True])
+def test_seeded_chains_are_decided_as_verify_chain_does(rng, device, greedy):
+    shape = rng.choice(["dense", "sparse", "none"])
+    case = random_case(rng, point_mass=shape == "none")
+    seeds = torch.arange(len(case.drafts)) + int(rng.integers(10))
+    are_greedy = [greedy] * len(case.drafts)
+    [expected] = verify_many(case, shape, 1, device, are_greedy, seeds)
+    assert outputs(verify(as_chains(case), shape, device, are_greedy, seeds)) == expected
+
+
+@random_cases(15, 100)
+def test_seeded_output_does_not_depend_on_certain_drafts(rng, device):
+    """Its first token is the one that no drafts, and a chain of other drafts, give."""
+    case = random_tree_case(rng, certain=True, missing=True)
+    one = torch.tensor([int(rng.integers(1000))])
+    [drafted] = outputs(verify([case], rng.choice(["none", "dense", "sparse"]), device, seeds=one))
+    [undrafted] = outputs(verify([TreeCase(chain(0), case.p[:1], [], UNDRAFTED)], "none", device, seeds=one))
+    assert drafted[0] == undrafted[0]
+
+
+def first_tokens(count, p, q, device, replacement, seeded=False):
+    """Counts each token as the first of `count` requests with two siblings drawn from q; after them p is uniform."""
+    drafts = torch.multinomial(torch.tensor(q).expand(count, VOCAB), 2, replacement).to(device)
+    rows = TreeRows.of([PAIR] * count, device)
+    logits = as_logits([np.array([p, np.full(VOCAB, 0.2), np.full(VOCAB, 0.2)])], device)
+    probs = torch.tensor(q, dtype=torch.float32, device=device).expand(count, 2, VOCAB).clone()
+    if not replacement:
+        probs[:, 1].scatter_(1, drafts[:, :1], 0)
+        probs[:, 1] /= probs[:, 1].sum(-1, keepdim=True)
+    greedy = torch.zeros(count, dtype=torch.bool, device=device)
+    noise = seeded_noise(rows, torch.arange(count)) if seeded else Noise(VOCAB, device)
+    verdict = verify_tree(logits.repeat(count, 1), drafts.flatten(), probs.reshape(-1, VOCAB), rows, greedy, noise)
+    return np.bincount(verdict.token_ids[:, 0].cpu(), minlength=VOCAB)
+
+
+# A first rejection (token 3 mostly) leaves p_1(2) < q(2): the second trial's noise matters.
+P, Q = np.array([0.34, 0.04, 0.33, 0.29, 0.0]), np.array([0.1, 0.05, 0.28, 0.52, 0.05])
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement, seeded, full, device):
+    """Over draws from q, i.i.d. or without replacement. 6,000 samples (50,000), false alarm 1e-6, seed 4."""
+    count = 50_000 if full else 6_000
+    torch.manual_seed(4)
+    seen = first_tokens(count, P, Q, device, replacement, seeded)
+    assert seen[4] == 0
+    assert p_values.chi_square(seen[:4], P[:4]) > 1e-6
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_siblings_taken_as_independent_draws_from_p_are_caught(replacement, device, monkeypatch):
+    """The test above, on a scorer that compares each sibling with p itself. 6,000 samples, seed 4."""
+    monkeypatch.setattr(tree_module._Step, "_reject", lambda *_: None)
+    torch.manual_seed(4)
+    seen = first_tokens(6_000, P, Q, device, replacement)
+    assert p_values.chi_square(seen[:4], P[:4]) < 1e-6
+
+
+def test_the_first_of_two_certain_siblings_with_one_token_counts(device):
+    tree = topology([(0,), (0, 0), (1,), (1, 0)])
+    sure = np.eye(VOCAB)
+    case = TreeCase(tree, sure[[2, 3, 3, 4, 4]], [2, 3, 2, 4], sure[[2, 3, 2, 4]])
+    for greedy in ([True], [False]):
+        verdict = verify([case], "none", device, greedy)
+        assert outputs(verdict) == [[2, 3, 3]]
+        assert verdict.nodes.tolist() == [1]
+
+
+class _SmallestNoise(Noise):
+    """Accepts whatever may be accepted at all."""
+
+    def uniform(self, rows, trial=0):
+        return torch.zeros(len(rows), dtype=torch.float64, device=self.device)
+
+
+def test_impossible_tokens_are_not_kept_even_with_the_smallest_noise(device):
+    """First sibling: p = 0 < q. Second: q = 0, whatever p is; it can't have been drawn from that."""
+    rows = TreeRows.of([PAIR, PAIR], device)
+    logits = as_logits([np.array([P] * 6)], device)
+    drafts = torch.tensor([4, 0, 4, 4], device=device)
+    probs = torch.tensor([[0, 0, 0, 0.5, 0.5]] * 2 + [[0, 0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5, 0]], device=device)
+    greedy = torch.tensor([False, False], device=device)
+    verdict = verify_tree(logits, drafts, probs, rows, greedy, _SmallestNoise(VOCAB, device))
+    assert verdict.nodes.tolist() == [-1, -1]
+
+
+def test_a_step_without_requests_or_drafts(device):
+    rows = TreeRows.of([], device)
+    nothing = torch.zeros(0, dtype=torch.int64, device=device)
+    logits = torch.zeros(0, VOCAB, device=device)
+    verdict = verify_tree(logits, nothing, None, rows, nothing.bool(), Noise(VOCAB, device))
+    assert verdict.token_ids.shape == verdict.rows.shape == (0, 1)
+    case = TreeCase(chain(0), np.eye(VOCAB)[[3]], [], UNDRAFTED)
+    assert outputs(verify([case, case], "dense", device)) == [[3], [3]]
+
+
+def test_rows_that_nobody_comes_to_are_not_looked_at(device):
+    """Poisoned logits below a sibling that is not taken, sampled."""
+    tree = topology([(0,), (0, 0), (1,)])
+    rows = TreeRows.of([tree], device)
+    logits = as_logits([np.eye(VOCAB)[[2, 0, 0, 1]]], device)
+    logits[1:3] = float("nan")
+    seen = []
+
+    class Watched(Noise):
+        def sample(self, weights, rows):
+            seen.extend(rows.tolist())
+            return super().sample(weights, rows)
+
+    drafts = torch.tensor([1, 1, 2], device=device)
+    sampled = torch.tensor([False], device=device)
+    verdict = verify_tree(logits, drafts, None, rows, sampled, Watched(VOCAB, device))
+    assert outputs(verdict) == [[2, 1]]
+    assert seen == [0, 3]
+
+
+def test_inputs_are_left_as_they_were(device):
+    generator = torch.Generator().manual_seed(7)
+    rows = TreeRows.of([PAIR, chain(2)], device)
+    logits = torch.randn(len(rows.request), VOCAB, generator=generator).to(device)
+    probs = torch.rand(4, VOCAB, generator=generator).softmax(-1).to(device)
+    drafts = torch.tensor([0, -1, 2, 3], device=device)
+    copies = logits.clone(), probs.clone(), drafts.clone()
+    verify_tree(logits, drafts, probs, rows, torch.tensor([False, True], device=device), Noise(VOCAB, device))
+    assert all(torch.equal(a, b) for a, b in zip((logits, probs, drafts), copies, strict=True))
