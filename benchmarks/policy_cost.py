@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.turns import Turns, length_of, longest
 
 PARTS = ("plan", "outcomes", "measured")

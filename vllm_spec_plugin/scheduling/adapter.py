@@ -10,15 +10,15 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
-from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftLengthControl,
     DraftRequest,
     StepBatch,
     StepMode,
 )
+from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.eligibility import why_without_drafts
 from vllm_spec_plugin.scheduling.step_ledger import Step, StepLedger

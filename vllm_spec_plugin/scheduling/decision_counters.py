@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepForecast
+from vllm_spec_plugin.policy.control import DraftRequest, StepForecast
 from vllm_spec_plugin.turns import Turns, longest
 
 

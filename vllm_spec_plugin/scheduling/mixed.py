@@ -9,7 +9,7 @@ from typing import Any
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.policy.control import Drafting
 from vllm_spec_plugin.scheduling.native import NativeScheduler
 from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, text_requests
 from vllm_spec_plugin.turns import Turns, length_of

@@ -22,8 +22,8 @@ from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
 from vllm_spec_plugin.scheduling.resting import DrafterRest
 from vllm_spec_plugin.scheduling.step_ledger import Step

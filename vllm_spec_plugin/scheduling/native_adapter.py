@@ -8,8 +8,8 @@ from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.resting import DrafterAfterRest
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.metrics.counters import GRAMMAR
+from vllm_spec_plugin.policy.control import Drafting, Off
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, Off
 from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value
 from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vllm_spec_plugin.scheduling.draft_length.control import MeasuredStep, StepForecast
+from vllm_spec_plugin.policy.control import MeasuredStep, StepForecast
 from vllm_spec_plugin.turns import Turns, length_of
 
 

@@ -17,9 +17,9 @@ from vllm_spec_plugin.compat.scheduler import (
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, text_requests
 from vllm_spec_plugin.turns import Turns
 

@@ -6,9 +6,9 @@ from typing import Any
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.policy.control import StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.draft_length.control import StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 DRAFT_MODEL = {"proposer": {"method": "draft_model", "model": "draft"}}
 CASCADE = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, DRAFT_MODEL["proposer"]]}}

@@ -19,7 +19,7 @@ from tests.unit.scheduling.adapters import (
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.policy.control import Drafting
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
 
 

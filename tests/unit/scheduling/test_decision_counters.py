@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.scheduling.adapters import CASCADE, Listening, counted_of, end, make, output, plan, request
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.policy.control import DraftRequest, StepForecast
 from vllm_spec_plugin.scheduling import adapter as module
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepForecast
 
 
 def test_a_request_without_drafts_is_counted_once_and_told_from_one_that_wants_none():

@@ -14,10 +14,10 @@ from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest
 from vllm_spec_plugin.messages import plan_of
+from vllm_spec_plugin.policy.control import Off, StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl
+from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.scheduling import native
-from vllm_spec_plugin.scheduling.draft_length.control import Off, StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
 
 K, BLOCK = 4, 4
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})
@@ -122,7 +122,7 @@ def test_a_draft_model_drafts_with_all_keys_and_values(
     """Seeds 0 to 2: random lengths and rests; few blocks, shared by four families of prompts, make preemptions."""
     rng = random.Random(seed)
     pipeline = make(monkeypatch, RandomControl(seed), DrafterAfterRest.CATCHES_UP, is_async=is_async, num_blocks=20)
-    monkeypatch.setattr("vllm_spec_plugin.scheduling.draft_length.random_lengths._OFF_FOR_LONG", 0.2)
+    monkeypatch.setattr("vllm_spec_plugin.policy.random_lengths._OFF_FOR_LONG", 0.2)
     sizes = {f"r{i}": (i % 4, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(40)}
     for i, (name, size) in enumerate(sizes.items()):
         options: dict[str, Any] = {"spec": "off"} if i % 5 == 0 else {}

@@ -26,7 +26,7 @@ from tests.unit.scheduling.cases import (
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 from vllm_spec_plugin.v1.scheduling import scheduler
 from vllm_spec_plugin.v1.scheduling.scheduler import SpecScheduler

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.scheduling.cases import FULL
 from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl
+from vllm_spec_plugin.policy.request_index import RequestRows
 from vllm_spec_plugin.v1.scheduling.prompt_priority import PromptPriority
 
 

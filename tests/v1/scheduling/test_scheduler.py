@@ -12,8 +12,8 @@ from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
 from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
-from vllm_spec_plugin.scheduling.draft_length.control import StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.policy.control import StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl
 
 
 class Pausing(FixedControl):

@@ -2,7 +2,7 @@
 
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
-from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
+from vllm_spec_plugin.policy.control import DraftLengthControl
 from vllm_spec_plugin.v1.kv.manager import SpecKVCacheManager
 
 

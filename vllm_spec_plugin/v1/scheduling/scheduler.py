@@ -14,9 +14,9 @@ from vllm_spec_plugin.compat.scheduler import (
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.eligibility import scope_of
 from vllm_spec_plugin.v1.kv.manager import ConnectedKVCacheManager, SpecKVCacheManager
 from vllm_spec_plugin.v1.kv.tree_forks import TreeForks

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints, compiled
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.policy.request_index import RequestRows
 
 # Variance of skills over requests, in squared log-odds: before any observation, and the least that is learned.
 VARIANCE, _MIN_VARIANCE = 1.0, 0.25

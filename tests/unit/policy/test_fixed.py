@@ -2,8 +2,8 @@
 
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch, StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
+from vllm_spec_plugin.policy.control import DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl, HeuristicControl
 
 BATCH = StepBatch(2, 2, 100, 16)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.scheduling.draft_length.allocation import ASKING, POSITION, TOKEN, Offers, Value
+from vllm_spec_plugin.policy.allocation import ASKING, POSITION, TOKEN, Offers, Value
 
 
 def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: float) -> tuple[Ints, Value]:

@@ -1,15 +1,15 @@
 """Creates the configured policy of draft lengths."""
 
 from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig, RandomDraftLength
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftLengthControl,
     DraftRequest,
     MeasuredStep,
     StepBatch,
 )
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
-from vllm_spec_plugin.scheduling.draft_length.random_lengths import RandomControl
+from vllm_spec_plugin.policy.fixed import FixedControl, HeuristicControl
+from vllm_spec_plugin.policy.random_lengths import RandomControl
 
 # More than `NUM_ANCHORS` of a regression.
 _COMPILING_STEPS = 12
@@ -41,11 +41,11 @@ def _optimal(
     config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int, drafts_in_step: bool
 ) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
-    from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
-    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-    from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-    from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
-    from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+    from vllm_spec_plugin.policy.draft_cost import DraftCostInStep
+    from vllm_spec_plugin.policy.optimal import OptimalControl
+    from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+    from vllm_spec_plugin.policy.request_index import RequestRows
+    from vllm_spec_plugin.policy.step_cost import StepCost
 
     requests, models = RequestRows(), []
     step_cost = StepCost(max_step_tokens, has_drafter=drafts_in_step)

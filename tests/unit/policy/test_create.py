@@ -9,12 +9,12 @@ import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch, StepMode
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch, StepMode
+from vllm_spec_plugin.policy.create import create_control
+from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.turns import length_of
 
-NAME = "vllm_spec_plugin.scheduling.draft_length"
+NAME = "vllm_spec_plugin.policy"
 NGRAM = {"method": "ngram"}
 TREE = {"method": "medusa", "model": str(model_path("medusa")), "tree": [[0], [1], [0, 0], [1, 0]]}
 CASCADE = {"method": "cascade", "proposers": [NGRAM, TREE]}

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Off, StepBatch, StepMode
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.policy.control import DraftRequest, Off, StepBatch, StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
 
 # Share of steps without any draft, as a policy has that switches drafting off; share of steps that begin a phase

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
-from vllm_spec_plugin.scheduling.draft_length.control import Off
-from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep, Window, winsorised_mean
-from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+from vllm_spec_plugin.policy.control import Off
+from vllm_spec_plugin.policy.on_off_window import ComparedStep, Window, winsorised_mean
+from vllm_spec_plugin.policy.step_cost import StepCost
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
 SHARE, RETRY_SHARE = 0.005, 0.02

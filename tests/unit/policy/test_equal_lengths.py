@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
-from vllm_spec_plugin.scheduling.draft_length.equal_lengths import best_with_even
+from vllm_spec_plugin.policy.allocation import Offers, allocate
+from vllm_spec_plugin.policy.equal_lengths import best_with_even
 
 K = 4
 # One request accepts nearly all draft tokens, one few.

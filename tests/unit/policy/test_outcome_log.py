@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.outcome_log import (
+from vllm_spec_plugin.policy.outcome_log import (
     ACCEPTED,
     ASKED,
     DRAFTED,

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 
 from tests.sizes import examples
-from tests.unit.scheduling.draft_length.simulator import all_turns
-from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
-from vllm_spec_plugin.scheduling.draft_length.outcome_log import turns_of
+from tests.unit.policy.simulator import all_turns
+from vllm_spec_plugin.policy.allocation import Offers, Value, allocate
+from vllm_spec_plugin.policy.outcome_log import turns_of
 from vllm_spec_plugin.turns import Turns, longest
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vllm_spec_plugin.jit import Floats
-from vllm_spec_plugin.scheduling.draft_length.acceptance import (
+from vllm_spec_plugin.policy.acceptance import (
     ANCHOR,
     INFORMATION,
     SKILL,
@@ -14,7 +14,7 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import (
     AcceptanceModel,
     expect,
 )
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.policy.request_index import RequestRows
 
 SEED = 11
 # Output tokens that no test comes near: nothing fades.

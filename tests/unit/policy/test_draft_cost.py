@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep
-from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
-from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+from vllm_spec_plugin.policy.control import Drafting
+from vllm_spec_plugin.policy.draft_cost import DraftCost, DraftCostInStep
+from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.step_cost import StepCost
 
 from .curves import Noise
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.regression import NUM_ANCHORS, ForgetfulRegression
+from vllm_spec_plugin.policy.regression import NUM_ANCHORS, ForgetfulRegression
 
 from .curves import Noise
 

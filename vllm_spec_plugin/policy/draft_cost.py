@@ -3,8 +3,8 @@
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
-from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
-from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+from vllm_spec_plugin.policy.regression import ForgetfulRegression
+from vllm_spec_plugin.policy.step_cost import StepCost
 
 # Prior costs, in passes: of a step, a pass, a draft token, a token of catch-up. And their relative standard deviation.
 _SHAPE = (0.3, 1.0, 0.05, 0.02)

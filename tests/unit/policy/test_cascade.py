@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, MeasuredStep, StepBatch
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from tests.unit.policy.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
+from vllm_spec_plugin.policy.optimal import OptimalControl
+from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.policy.request_index import RequestRows
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)

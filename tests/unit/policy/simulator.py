@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftLengthControl,
     DraftRequest,
@@ -16,9 +16,9 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     StepForecast,
     StepMode,
 )
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl
+from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.policy.request_index import RequestRows
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 

@@ -1,10 +1,10 @@
 """Models one proposer: presence and acceptance of its draft tokens, and their cost."""
 
 from vllm_spec_plugin.jit import Floats, Ints
-from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel, expect
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from vllm_spec_plugin.policy.acceptance import AcceptanceModel, expect
+from vllm_spec_plugin.policy.control import Drafting
+from vllm_spec_plugin.policy.draft_cost import DraftCost, DraftCostInStep
+from vllm_spec_plugin.policy.request_index import RequestRows
 
 # Prior probabilities: that a planned token is drafted, and that a draft token is accepted. Few drafts correct high
 # values; with low ones, drafts that gain might never be tried.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.control import (
     DraftRequest,
     MeasuredStep,
     Off,

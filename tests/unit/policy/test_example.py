@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl, DraftRequest, StepBatch
+from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch
 
 GUIDE = Path(__file__).parents[4] / "CONTRIBUTING.md"
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_spec_plugin.scheduling.draft_length.request_index import NO_ROW, RequestRows
+from vllm_spec_plugin.policy.request_index import NO_ROW, RequestRows
 
 NAMES = [f"r{index}" for index in range(200)]
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, simulate
+from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftRequest,
     MeasuredStep,
@@ -15,12 +15,12 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     StepBatch,
     StepMode,
 )
-from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
-from vllm_spec_plugin.scheduling.draft_length.on_off import RETRY_SHARE, OnOffComparison
-from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+from vllm_spec_plugin.policy.create import create_control
+from vllm_spec_plugin.policy.draft_cost import DraftCost
+from vllm_spec_plugin.policy.on_off import RETRY_SHARE, OnOffComparison
+from vllm_spec_plugin.policy.on_off_window import ComparedStep
+from vllm_spec_plugin.policy.optimal import OptimalControl
+from vllm_spec_plugin.policy.step_cost import StepCost
 
 SEED = 7
 

@@ -8,8 +8,8 @@ from itertools import chain
 import numpy as np
 
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
-from vllm_spec_plugin.scheduling.draft_length.control import (
+from vllm_spec_plugin.policy.allocation import Offers, allocate
+from vllm_spec_plugin.policy.control import (
     DraftRequest,
     MeasuredStep,
     Off,
@@ -17,14 +17,14 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     StepForecast,
     StepMode,
 )
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
-from vllm_spec_plugin.scheduling.draft_length.equal_lengths import best_with_even
-from vllm_spec_plugin.scheduling.draft_length.on_off import CATCH_UP_STEPS, OnOffComparison
-from vllm_spec_plugin.scheduling.draft_length.on_off_window import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.outcome_log import OutcomeNotes, turns_of
-from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
-from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+from vllm_spec_plugin.policy.draft_cost import DraftCostInStep
+from vllm_spec_plugin.policy.equal_lengths import best_with_even
+from vllm_spec_plugin.policy.on_off import CATCH_UP_STEPS, OnOffComparison
+from vllm_spec_plugin.policy.on_off_window import ComparedStep
+from vllm_spec_plugin.policy.outcome_log import OutcomeNotes, turns_of
+from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
 # Steps for which a plan without drafts is reused in a batch of the same size: maximum, and that from which on drafting

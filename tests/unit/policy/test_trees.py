@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, StepBatch
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.scheduling.draft_length.request_index import RequestRows
+from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepBatch
+from vllm_spec_plugin.policy.optimal import OptimalControl
+from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
+from vllm_spec_plugin.policy.request_index import RequestRows
 from vllm_spec_plugin.turns import length_of
 
 SEED, STEPS, SETTLED = 7, 600, 300

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.jit import Floats, compiled
-from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, ForgetfulRegression
+from vllm_spec_plugin.policy.regression import LARGEST, SMALLEST, ForgetfulRegression
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # End of the line beyond the last knot, so that interpolation also extrapolates.

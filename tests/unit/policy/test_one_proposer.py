@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.unit.scheduling.draft_length.simulator import (
+from tests.unit.policy.simulator import (
     STEP_TIMES,
     Cost,
     Server,
@@ -13,7 +13,7 @@ from tests.unit.scheduling.draft_length.simulator import (
     oracle,
     simulate,
 )
-from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, StepBatch
+from vllm_spec_plugin.policy.control import DraftRequest, StepBatch
 
 SEED = 7
 STEPS = 1500
