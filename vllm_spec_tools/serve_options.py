@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import EngineChoice
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.gate.ways import Part, Way, way_of
 from vllm_spec_plugin.register.modes import engine_choice
 from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
-from vllm_spec_plugin.support.ways import Part, Way, way_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import AsyncEngineArgs, ModelConfig
@@ -135,7 +135,7 @@ def refused_ways(arguments: argparse.Namespace) -> dict[str, list[str]]:
         ConfigError: vLLM refuses the server.
     """
     from vllm_spec_plugin.compat.read_facts import read_facts
-    from vllm_spec_plugin.support.refusals import refusals
+    from vllm_spec_plugin.gate.refusals import refusals
 
     try:
         config = vllm_args.create_server_config(_engine_args(arguments), arguments.headless)

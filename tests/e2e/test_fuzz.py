@@ -8,7 +8,7 @@ from tests.e2e.fuzz.servers import SERVERS
 from tests.e2e.fuzz.serving import serve_and_fuzz
 from tests.engine.exact import Reference
 from tests.sizes import is_full
-from vllm_spec_plugin.support.ways import Way
+from vllm_spec_plugin.gate.ways import Way
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
-# tests/unit/support has these rules.
+# tests/unit/gate has these rules.
 FULL = pytest.mark.full
 
 

@@ -12,7 +12,7 @@ from tests.engine.test_native import DRAFTERS
 from tests.engine.test_prediction import predicted
 from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
-from vllm_spec_plugin.support.rules import TESTED_CONNECTORS
+from vllm_spec_plugin.gate.rules import TESTED_CONNECTORS
 
 pytestmark = pytest.mark.engine
 

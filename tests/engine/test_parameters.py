@@ -14,7 +14,7 @@ from tests.engine.test_native import V2
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.parameters.fields import FIELDS, Verdict
 from tests.parameters.values import values
-from vllm_spec_plugin.support.ways import Way
+from vllm_spec_plugin.gate.ways import Way
 
 pytestmark = pytest.mark.engine
 

@@ -9,6 +9,7 @@ from tests.assemble import ADDED
 from tests.matrix import native
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from tests.ways import page as ways
+from vllm_spec_plugin.gate.rules import RULES, SERVED_LAYERS, TESTED_CONNECTORS
 from vllm_spec_plugin.metrics.counters import (
     GRAMMAR,
     POOLING,
@@ -18,7 +19,6 @@ from vllm_spec_plugin.metrics.counters import (
     WITHOUT_DRAFTS,
 )
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.support.rules import RULES, SERVED_LAYERS, TESTED_CONNECTORS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"

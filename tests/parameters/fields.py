@@ -8,7 +8,7 @@ A served field means the same with drafts as without: `tests/e2e/fuzz` sends all
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_spec_plugin.support.ways import Way
+from vllm_spec_plugin.gate.ways import Way
 
 
 class Verdict(StrEnum):

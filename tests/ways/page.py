@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from tests.ways.table import HOLDS, NOT_NEEDED, REFUSED, RULES, SHOWN, alerts, answer_of_alert
-from vllm_spec_plugin.support.rules import RULES as GATE
-from vllm_spec_plugin.support.ways import Way
+from vllm_spec_plugin.gate.rules import RULES as GATE
+from vllm_spec_plugin.gate.ways import Way
 
 
 def lines() -> list[str]:

@@ -13,12 +13,12 @@ from vllm.v1.request import Request
 from tests.unit.scheduling.cases import _hasher, prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.compat.resting import DrafterAfterRest
+from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
 from vllm_spec_plugin.scheduling import adapter, mixed, native, native_adapter, text
-from vllm_spec_plugin.support.ways import Way
 from vllm_spec_plugin.turns import longest
 from vllm_spec_plugin.v1.scheduling import scheduler
 

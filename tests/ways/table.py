@@ -10,8 +10,8 @@ from typing import NamedTuple
 import yaml
 
 from vllm_spec_plugin.config import request_options
+from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
-from vllm_spec_plugin.support.ways import Way
 
 REPOSITORY = Path(__file__).parents[2]
 _ALERTS = REPOSITORY / "deploy/prometheus/alerts.yml"

@@ -184,7 +184,7 @@ def _created(
         config: VllmConfig = create()
     if runner.is_v2 and not config.use_v2_model_runner:
         raise ConfigError(engine_choice(config).runner.removeprefix("V1 runner: "))
-    from vllm_spec_plugin.support.gate import check_served
+    from vllm_spec_plugin.gate.gate import check_served
 
     check_served(config, plugin, source)
     if plugin.is_native:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.gate.gate import check_runner
 from vllm_spec_plugin.messages import NO_PLAN, DraftResult, StepPlan, StepResult, TreeShape, plan_of, send
 from vllm_spec_plugin.metrics.counters import Timing
-from vllm_spec_plugin.support.gate import check_runner
 from vllm_spec_plugin.v1.compat import sampling as compat_sampling
 from vllm_spec_plugin.v1.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.v1.drafting.drafter import Drafter

@@ -168,10 +168,10 @@ def check_file(checked: Checked, arguments: Any) -> None:
         checked.unchecked = ["the model, its weights and the server's options (give --model)"]
         return
     from vllm_spec_plugin.config.settings import settings_of
+    from vllm_spec_plugin.gate.ways import parts_of
     from vllm_spec_plugin.proposers.model_files import UnreadableError
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_plugin.support.ways import parts_of
     from vllm_spec_tools.serve_options import check_server
 
     checked.engine, way = check_server(arguments, settings_of(checked.config, checked.name))

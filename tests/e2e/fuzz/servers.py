@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.engine.arms import REPOSITORY
 from tests.engine.v2 import runner_environment
+from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.support.ways import Way
 
 NUM_DRAFT_TOKENS = 4
 _PREDICTION: dict[str, Any] = {"method": "prediction"}

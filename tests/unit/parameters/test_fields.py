@@ -13,7 +13,7 @@ from tests.parameters.fields import FIELDS, STRUCTURES, Verdict
 from tests.parameters.values import FIELDS_WITH_VALUES
 from vllm_spec_plugin.compat.version import VERSION
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.support.ways import Way, way_of
+from vllm_spec_plugin.gate.ways import Way, way_of
 
 REQUESTS = (ChatCompletionRequest, CompletionRequest, ResponsesRequest)
 OF_REQUESTS = {name for request in REQUESTS for name in request.model_fields}

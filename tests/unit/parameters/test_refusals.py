@@ -12,8 +12,8 @@ from tests.parameters.fields import FIELDS, Verdict
 from vllm_spec_plugin.compat import frontend as compat
 from vllm_spec_plugin.compat.v2_limits import check_fits, refusing
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.register import frontend, modes
-from vllm_spec_plugin.support.ways import Way
 
 V2_LIMITS: dict[str, Any] = {
     "allowed_token_ids": ({}, list(range(1024)), list(range(1025))),

@@ -16,13 +16,13 @@ from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.ways.pipelines import Bench, K, add
+from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
-from vllm_spec_plugin.support.ways import Way
 
 PREDICTION = {"method": "prediction"}
 

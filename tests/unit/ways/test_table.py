@@ -24,10 +24,10 @@ from tests.ways.table import (
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.on_v2 import on_v2
 from vllm_spec_plugin.config.request_options import check_options
+from vllm_spec_plugin.gate.ways import Way, way_of
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.translation import check_verification
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.support.ways import Way, way_of
 
 _DRAWN = {"suffix": "sample", "medusa": "probabilistic"}
 PAIRS = [(rule, way) for rule in RULES for way in Way]

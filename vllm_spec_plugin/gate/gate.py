@@ -9,9 +9,9 @@ from vllm_spec_plugin.compat.drafter_model import draft_model_config
 from vllm_spec_plugin.compat.model_facts import Facts
 from vllm_spec_plugin.compat.read_facts import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.gate import refusals
+from vllm_spec_plugin.gate.ways import Way, parts_of, way_of
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
-from vllm_spec_plugin.support import refusals
-from vllm_spec_plugin.support.ways import Way, parts_of, way_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import GPUModelRunner, VllmConfig

@@ -6,11 +6,11 @@ import pytest
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.gate.refusals import check, refusals
+from vllm_spec_plugin.gate.rules import RULES, TESTED_CONNECTORS
+from vllm_spec_plugin.gate.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
+from vllm_spec_plugin.gate.ways import Part, Way, parts_of, way_of
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.support.refusals import check, refusals
-from vllm_spec_plugin.support.rules import RULES, TESTED_CONNECTORS
-from vllm_spec_plugin.support.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
-from vllm_spec_plugin.support.ways import Part, Way, parts_of, way_of
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vllm_spec_plugin.support.ways import Part, Way
+from vllm_spec_plugin.gate.ways import Part, Way
 
 
 @dataclass(frozen=True)

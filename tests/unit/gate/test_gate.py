@@ -9,10 +9,10 @@ import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.model_facts import Layer
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.gate import gate
+from vllm_spec_plugin.gate.gate import facts_of
 from vllm_spec_plugin.register.frontend import served_by
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.support import gate
-from vllm_spec_plugin.support.gate import facts_of
 
 KVTransferConfig = pytest.importorskip("vllm.config").KVTransferConfig
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs

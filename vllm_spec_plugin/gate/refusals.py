@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vllm_spec_plugin.compat.model_facts import Facts
+from vllm_spec_plugin.gate.rules import RULES, Rule
+from vllm_spec_plugin.gate.ways import Part, Way
 from vllm_spec_plugin.schema.errors import ConfigError, show_source
-from vllm_spec_plugin.support.rules import RULES, Rule
-from vllm_spec_plugin.support.ways import Part, Way
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
+from vllm_spec_plugin.gate.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
+from vllm_spec_plugin.gate.ways import Part, Way
 from vllm_spec_plugin.schema.errors import show_text
-from vllm_spec_plugin.support.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
-from vllm_spec_plugin.support.ways import Part, Way
 
 
 @dataclass(frozen=True)
