@@ -20,7 +20,7 @@ NUM_REQUESTS = 2000
 
 @functools.cache
 def counts() -> dict[str, Any]:
-    """What `tests.engine.v2.block_law` counts, in a process that has Triton."""
+    """Runs `tests.engine.v2.block_law` in a process that has Triton."""
     environment = runner_environment("v2", {**os.environ, **ENVIRONMENT})
     command = [sys.executable, "-m", "tests.engine.v2.block_law", str(NUM_REQUESTS)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

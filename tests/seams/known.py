@@ -1,25 +1,26 @@
 """Lists facts that the plugin's code does not show: features, classes of some variables, names used indirectly."""
 
-# Per feature, modules of the plugin that use vLLM for it; the most specific one counts. Trees, heads and draft models
-# need chains, too; heads also need what draft models need.
+# Per feature, modules of the plugin that use vLLM for it; the most specific one counts. V1's trees, heads and draft
+# models need its chains, too; heads also need what draft models need.
 FEATURES = {
-    "chains": (
-        *(f"compat.{name}" for name in ("cpu", "cuda", "kv_cache", "runner", "sampling", "scheduler", "step_blocks")),
-        *("drafting", "forward", "kv", "scheduling", "verification"),
+    "V1's chains": ("compat.cpu", "compat.cuda", "compat.runner", "v1"),
+    "V1's trees": ("v1.compat.tree_attention", "v1.trees", "v1.kv.tree_forks"),
+    "V1's heads": ("v1.compat.eagle3", "v1.drafting.head_engine", "v1.drafting.target_states"),
+    "V1's draft models": (
+        *(f"v1.compat.{name}" for name in ("draft_attention", "draft_model", "draft_pass")),
+        "v1.drafting.draft_engine",
     ),
-    "trees": ("compat.tree_attention", "forward.trees", "kv.tree_forks"),
-    "heads": ("compat.eagle3", "drafting.head_engine", "drafting.target_states"),
-    "draft models": ("compat.draft_attention", "compat.draft_model", "compat.draft_pass", "drafting.draft_engine"),
+    "V1's CPU passes": ("v1.compat.cpu_pass", "v1.compat.cpu_head_pass"),
+    "scheduling": (*(f"compat.{name}" for name in ("kv_cache", "scheduler", "step_blocks")), "scheduling", "worker"),
     "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
-    "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "forward.resting", "scheduling.resting"),
-    "texts on V2": ("compat.v2", "forward.on_v2", "scheduling.text", "scheduling.text_drafts"),
-    "verification on V2": ("compat.v2_verification", "forward.verification"),
-    "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
+    "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "worker.resting", "scheduling.resting"),
+    "texts on V2": ("compat.v2", "worker.on_v2", "scheduling.text", "scheduling.text_drafts"),
+    "verification on V2": ("compat.v2_verification", "worker.verification"),
     "API": (
         *(f"compat.{name}" for name in ("early_refusal", "engine_args", "frontend", "openai_api", "v2_limits")),
         "register",
     ),
-    "gate": ("compat.engine_choice", "compat.installed", "compat.read_facts", "support"),
+    "gate": ("compat.drafter_model", "compat.engine_choice", "compat.installed", "compat.read_facts", "gate"),
     "tools": ("vllm_spec_tools",),
 }
 
@@ -29,7 +30,7 @@ ONLY: dict[str, str] = {}
 # Names, "module:Class.method", that a module of the plugin depends on in ways that a reader of its code can't find.
 BY_HAND = {
     # The argument order of kernels that it calls; where `do_not_compile` is read, which it sets.
-    "compat.cpu_pass": (
+    "v1.compat.cpu_pass": (
         "vllm._custom_ops:cpu_attention_with_kv_cache",
         "vllm._custom_ops:cpu_attn_get_scheduler_metadata",
         "vllm._custom_ops:cpu_attn_reshape_and_cache",
@@ -48,13 +49,13 @@ BY_HAND = {
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
     ),
     # Set late, and copied to the draft's.
-    "compat.draft_attention": (
+    "v1.compat.draft_attention": (
         "vllm.config.cache:CacheConfig.block_size",
         "vllm.config.cache:CacheConfig.kv_cache_layout",
         "vllm.config.cache:CacheConfig.num_gpu_blocks",
     ),
     # Set or copied for the draft.
-    "compat.draft_model": (
+    "v1.compat.draft_model": (
         "vllm.config.cache:CacheConfig.sliding_window",
         "vllm.config.vllm:VllmConfig.structured_outputs_config",
     ),
@@ -76,16 +77,16 @@ BY_HAND = {
         "vllm.config.compilation:PassConfig.fuse_rope_kvcache_cat_mla",
     ),
     # Wrapped.
-    "compat.tree_attention": (
+    "v1.compat.tree_attention": (
         "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl.do_kv_cache_update",
         "vllm.v1.attention.backends.flash_attn:FlashAttentionImpl.do_kv_cache_update",
         "vllm.v1.attention.backends.flashinfer:FlashInferImpl.do_kv_cache_update",
         "vllm.v1.attention.backends.triton_attn:TritonAttentionImpl.do_kv_cache_update",
     ),
     # Builds it.
-    "drafting.drafter": ("vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",),
+    "v1.drafting.drafter": ("vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",),
     # Calls it.
     "register.plugin": ("vllm.plugins:load_general_plugins",),
     # 0 for `custom_class`: the plugin reserves.
-    "scheduling.draft_blocks": ("vllm.config.vllm:VllmConfig.num_lookahead_tokens",),
+    "v1.scheduling.draft_blocks": ("vllm.config.vllm:VllmConfig.num_lookahead_tokens",),
 }

@@ -1,1 +1,1 @@
-"""What only vLLM's V1 runner needs: drafts in the worker, verification by the plugin, trees, rollback. Frozen."""
+"""Code that only vLLM's V1 runner needs: drafts in the worker, the plugin's verification, trees, rollback. Frozen."""

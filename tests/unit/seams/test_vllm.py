@@ -54,7 +54,7 @@ def list_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("used")
 def test_the_installed_vllm_is_as_listed(list_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 0, capsys.readouterr().out
-    assert "\ntrees: unchanged\n" in capsys.readouterr().out
+    assert "\nV1's trees: unchanged\n" in capsys.readouterr().out
     assert command.main(["--update"]) == 0
     assert list_file.read_text() == LIST.read_text()
 
@@ -84,9 +84,11 @@ def test_a_wheel_is_compared_with_the_newest_listed_version(
     assert command.main(["--vllm", "9.9"]) == 1
     printed = capsys.readouterr().out
     assert f"compared with 3 names listed for vLLM {OURS}\n" in printed
-    chains, _, others = printed.partition("\ntrees: unchanged\n")
-    assert "\nchains: 3 changed\n  gone       vllm.v1.request:Request.num_tokens  [" in chains
-    assert "  signature  vllm.v1.core.block_pool:BlockPool.free_blocks  [kv.manager]\n             + reason\n" in chains
+    chains, _, others = printed.partition("\nV1's trees: unchanged\n")
+    assert "\nV1's chains: 3 changed\n  gone       vllm.v1.request:Request.num_tokens  [" in chains
+    assert (
+        "  signature  vllm.v1.core.block_pool:BlockPool.free_blocks  [v1.kv.manager]\n             + reason\n" in chains
+    )
     assert "  body       vllm.v1.core.sched.scheduler:Scheduler.schedule  [" in chains
     assert "\nAPI: unchanged\n" in others
 
@@ -96,34 +98,38 @@ def test_listed_versions_are_compared_without_a_wheel(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], list_file: Path
 ) -> None:
     pins = {"0.1.0": {"vllm.a:f": BEFORE, "vllm.a:g": BEFORE}, "0.2.0": {"vllm.a:f": AFTER}}
-    Listing(pins, {"vllm.a:f": "chains, heads", "vllm.a:g": "trees"}).write(list_file)
+    Listing(pins, {"vllm.a:f": "V1's chains, V1's heads", "vllm.a:g": "V1's trees"}).write(list_file)
     assert command.main(["--vllm", "0.2.0"]) == 0
     printed = capsys.readouterr().out
-    for feature in ("chains", "heads"):
+    for feature in ("V1's chains", "V1's heads"):
         assert f"\n{feature}: 1 changed\n  signature  vllm.a:f  []\n             + reason\n" in printed
-    assert "\ntrees: 1 changed\n  gone       vllm.a:g  []\n" in printed
+    assert "\nV1's trees: 1 changed\n  gone       vllm.a:g  []\n" in printed
     assert "\ngate: unchanged\n" in printed
     assert command.main(["--vllm", "0.1.0"]) == 2
     assert "error: vLLM 0.1.0 is the first in seams.json" in capsys.readouterr().err
 
 
 def test_an_update_keeps_what_is_listed_of_other_versions(tmp_path: Path) -> None:
-    first = Listing({"0.9.0": {"vllm.a:f": BEFORE, "vllm.a:g": BEFORE}}, {"vllm.a:f": "chains", "vllm.a:g": "trees"})
-    both = first.updated("0.10.0", {"vllm.a:f": BEFORE, "vllm.b:g": AFTER}, {"vllm.a:f": "chains", "vllm.b:g": "trees"})
+    first = Listing(
+        {"0.9.0": {"vllm.a:f": BEFORE, "vllm.a:g": BEFORE}}, {"vllm.a:f": "V1's chains", "vllm.a:g": "trees"}
+    )
+    both = first.updated(
+        "0.10.0", {"vllm.a:f": BEFORE, "vllm.b:g": AFTER}, {"vllm.a:f": "V1's chains", "vllm.b:g": "trees"}
+    )
     both.write(tmp_path / "both.json")
     assert Listing.read(tmp_path / "both.json") == both
     assert list(both.pins) == ["0.9.0", "0.10.0"]
     assert both.pins["0.9.0"] == first.pins["0.9.0"]
     # What is the same in both is written once.
     assert (tmp_path / "both.json").read_text().count('["self"]') == 2
-    none = both.updated("0.9.0", {}, {}).updated("0.10.0", {"vllm.a:f": BEFORE}, {"vllm.a:f": "chains"})
-    assert none.features == {"vllm.a:f": "chains"}
+    none = both.updated("0.9.0", {}, {}).updated("0.10.0", {"vllm.a:f": BEFORE}, {"vllm.a:f": "V1's chains"})
+    assert none.features == {"vllm.a:f": "V1's chains"}
 
 
 def test_names_that_a_version_lacks_are_not_listed(
     used: dict[str, set[str]], list_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    used["vllm.v1.request:Request.nothing"] = {"kv.manager"}
+    used["vllm.v1.request:Request.nothing"] = {"v1.kv.manager"}
     assert command.main(["--update"]) == 1
     assert "lacks these. Stop using them first" in (out := capsys.readouterr().out)
     assert "  vllm.v1.request:Request.nothing\n" in out
@@ -131,18 +137,18 @@ def test_names_that_a_version_lacks_are_not_listed(
 
 
 def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for path, text in {f"{PLUGIN}/kv/a.py": "from vllm.a import f, g\n", "vllm/a.py": "def f(): ...\n"}.items():
+    for path, text in {f"{PLUGIN}/v1/kv/a.py": "from vllm.a import f, g\n", "vllm/a.py": "def f(): ...\n"}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     sources = Sources({PLUGIN: tmp_path, PACKAGE: tmp_path})
     monkeypatch.setattr(listing, "modules_in", lambda top, package: ["vllm_spec_plugin.v1.kv.a"])
     monkeypatch.setattr(listing, "BY_HAND", {})
     monkeypatch.setattr(listing, "ONLY", {"vllm.a:g": ">=0.33"})
-    assert find_uses(sources, "0.32.0") == {"vllm.a:f": {"kv.a"}}
-    assert find_uses(sources, "0.33.0") == {"vllm.a:f": {"kv.a"}, "vllm.a:g": {"kv.a"}}
+    assert find_uses(sources, "0.32.0") == {"vllm.a:f": {"v1.kv.a"}}
+    assert find_uses(sources, "0.33.0") == {"vllm.a:f": {"v1.kv.a"}, "vllm.a:g": {"v1.kv.a"}}
 
 
 def test_features_follow_from_modules() -> None:
-    assert features_of(["forward.trees", "forward.runner", "kv.tree_forks"]) == "chains, trees"
+    assert features_of(["v1.trees", "v1.runner", "v1.kv.tree_forks"]) == "V1's chains, V1's trees"
     with pytest.raises(ValueError, match=r"vllm_spec_plugin.turns uses vllm: give its feature in FEATURES"):
         features_of(["turns"])
