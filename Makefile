@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-slice test-unit test-full test-gpu test-pages matrix v2 seams docs figures loadtest lint format clean
+.PHONY: help setup demo serve test test-slice test-without-v1 test-unit test-full test-gpu test-pages matrix v2 seams docs figures loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -106,6 +106,12 @@ test-slice: setup ## Run the tests for which another vLLM may make a difference:
 
 test-unit: setup ## Run the tests that need no engine (5 to 10 minutes)
 	$(UNIT)
+
+WITHOUT_V1 := tests/unit/config tests/unit/proposers tests/unit/verification tests/unit/metrics tests/unit/worker tests/unit/gate \
+	tests/unit/scheduling tests/unit/register/test_modes.py \
+	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[suffix]"
+test-without-v1: setup ## Run the pure tests and one of the V2 runner in a copy without v1/, which goes with vLLM's V1 runner
+	$(VENV)/bin/python -m tests.without_v1 $(WITHOUT_V1) --numprocesses logical --maxprocesses 8
 
 test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)

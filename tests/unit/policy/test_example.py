@@ -5,7 +5,7 @@ from typing import Any
 
 from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch
 
-GUIDE = Path(__file__).parents[4] / "CONTRIBUTING.md"
+GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
 
 
 def test_the_example_drafts_less_in_larger_batches() -> None:
