@@ -46,18 +46,33 @@ def installation_fault() -> str:
     return ""
 
 
+def speculative_keys() -> tuple[str, ...]:
+    """Returns the keys of the installed vLLM's speculative config; empty if there is no vLLM.
+
+    Reads the source, as an import takes many seconds.
+    """
+    for node in _speculative_source():
+        if isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig":
+            fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+            return tuple(field.id for field in fields if isinstance(field, ast.Name) and not field.id.startswith("_"))
+    return ()
+
+
+def _speculative_source() -> list[ast.stmt]:
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:
+        return []
+    return ast.parse((Path(spec.origin).parent / "config" / "speculative.py").read_text()).body
+
+
 def speculative_methods() -> tuple[str, ...]:
     """Returns the methods that the installed vLLM's speculative config may name; empty if there is no vLLM.
 
     Reads the source, as an import takes many seconds.
     """
-    spec = find_spec("vllm")
-    if spec is None or spec.origin is None:
-        return ()
-    source = (Path(spec.origin).parent / "config" / "speculative.py").read_text()
     assigned = {
         target.id: node.value
-        for node in ast.parse(source).body
+        for node in _speculative_source()
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.schema.errors import Mistake, closest, did_you_mean, join_key, show, show_text, unknown_word
-from vllm_spec_plugin.schema.vllm_keys import hint_for_key, reason_against
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -105,8 +104,10 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         known = list(schema["discriminator"]["mapping"])
         if tag in value:
             text = unknown_word(value[tag], known)
-            if reason := reason_against(value[tag]):
-                text = f"got {show(value[tag])}, a vLLM method; allowed: {', '.join(known)}; {reason}"
+            ours = root["properties"].get("proposer", schema)["discriminator"]["mapping"]
+            given = value[tag]
+            if tag == "method" and isinstance(given, str) and given not in ours and not closest(given, known):
+                text += f"; one of vLLM's drafters is {{method: vllm, config: {{method: {show_text(given)}}}}}"
         else:
             used = {key for model in _choices(schema["discriminator"], root).values() for key in model["properties"]}
             slip = next((key for key in value if key not in used and closest(key, [tag])), None)
@@ -142,8 +143,6 @@ def _unknown_key(section: str, key: str, value: object, container: Schema, root:
         hint = f"; it belongs to {owners}"
     elif elsewhere:
         hint = f"; did you mean {elsewhere[0]}?"
-    elif vllms := hint_for_key(key):
-        hint = vllms
     return f"unknown key (got {show(value)}); allowed: {', '.join(known)}{hint}"
 
 

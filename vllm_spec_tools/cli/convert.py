@@ -13,22 +13,17 @@ def convert(
     text: Annotated[
         str, typer.Argument(metavar="JSON", help="vLLM's JSON, or - for standard input.", show_default=False)
     ],
-    own: Annotated[
-        bool, typer.Option("--own", help="Convert to one of the plugin's own proposers instead, where there is one.")
-    ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write. [default: standard output]")] = None,
 ) -> None:
     """Convert vLLM's --speculative-config JSON to a plugin.yaml: vLLM's drafter, with the plugin's draft lengths.
 
-    All keys of vLLM 0.32 and 0.33 are known. Comments in the result tell what differs. With --own, settings that
-    cannot be converted exactly are refused.
+    Comments in the result tell what differs. Keys that the installed vLLM does not know are refused.
     """
     import json
 
     import yaml
 
     from vllm_spec_plugin.schema.errors import show
-    from vllm_spec_tools.vllm_json import convert as convert_own
     from vllm_spec_tools.vllm_json import convert_native
 
     source = "stdin" if text == "-" else "JSON"
@@ -41,7 +36,7 @@ def convert(
         ) from None
     if not isinstance(given, dict):
         raise UserError(f"{source}: got {show(given)}; allowed: a JSON object")
-    config, notes = (convert_own if own else convert_native)(given, source)
+    config, notes = convert_native(given, source)
     lines = ["# From vLLM's --speculative-config JSON.", *(f"# {note}" for note in notes)]
     result = "\n".join(lines) + "\n" + yaml.safe_dump(config, sort_keys=False)
     write_or_print(result, out)
