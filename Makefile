@@ -81,7 +81,7 @@ demo: setup ## Serve a model without and with speculation, and compare: make dem
 	$(VENV)/bin/vllm-spec demo $(if $(MODEL),--model $(MODEL))
 
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL=...] [PORT=8000]
-	@exec $(VENV)/bin/python -m vllm_spec_tools.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
+	@exec $(VENV)/bin/python -m vllm_spec_tools.engines.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
 # Up to 4 engines run side by side, each on a core of its own; a GPU they have one after the other. What needs the whole
 # machine comes last.

@@ -26,8 +26,8 @@ from loadtests.samples import Samples
 from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
 from loadtests.users import OpenLoop
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.report import write
-from vllm_spec_tools.server_metrics import ServerMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import requests
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.server_metrics import ExpositionError, ServerMetrics
+from vllm_spec_tools.engines.server_metrics import ExpositionError, ServerMetrics
 
 PREFIX = "vllm:"
 REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = (

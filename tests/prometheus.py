@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.dashboard import queries
-from vllm_spec_tools.serving import free_port
+from vllm_spec_tools.engines.serving import free_port
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 needs_prometheus = pytest.mark.skipif(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.engine_options import parse_count
+from vllm_spec_tools.engines.engine_options import parse_count
 
 
 def widen(

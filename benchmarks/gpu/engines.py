@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from vllm_spec_tools.engine_child import EngineChild, EngineError
+from vllm_spec_tools.engines.engine_child import EngineChild, EngineError
 
 _Engine = TypeVar("_Engine", bound=EngineChild)
 

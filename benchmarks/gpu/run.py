@@ -29,11 +29,11 @@ from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
 from vllm_spec_tools.bench.load.sweep import SweepPlan, figures
 from vllm_spec_tools.bench.load.workloads import BEGINNINGS, LoadSizes
 from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, LoadRequest, Phase
-from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.engine_child import EngineError
-from vllm_spec_tools.memory import beside_others
+from vllm_spec_tools.engines.engine_child import EngineError
+from vllm_spec_tools.engines.jobs import EngineProcess
+from vllm_spec_tools.engines.memory import beside_others
+from vllm_spec_tools.engines.serving import runs_on_cpu
 from vllm_spec_tools.report.provenance import provenance
-from vllm_spec_tools.serving import runs_on_cpu
 
 K = 4
 _TABLE = [[1, 8, K], [9, 32, 2], [33, 1024, 0]]

@@ -23,9 +23,9 @@ from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import ConfigError, UserError
 from vllm_spec_tools.cli.errors import fail
+from vllm_spec_tools.engines.serving import runs_on_cpu
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
-from vllm_spec_tools.serving import runs_on_cpu
 
 
 class Part(StrEnum):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from loadtests.locust_process import child, last_line, run_locust
 from loadtests.server import OUTPUT_TOKENS, REQUESTS, ServerUnderTest
 from tests.acceptance.verdicts import Settings, Verdict, texts
-from vllm_spec_tools.server_metrics import ServerMetrics
-from vllm_spec_tools.serving import ServerError, serving_environment
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
+from vllm_spec_tools.engines.serving import ServerError, serving_environment
 
 _PART = "compare"
 _NUM_TOKENS = 64

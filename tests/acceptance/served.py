@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from tests.acceptance.verdicts import Verdict
-from vllm_spec_tools.serving import HOST, Server, ServerError
+from vllm_spec_tools.engines.serving import HOST, Server, ServerError
 
 _GRACE = 30.0
 # vLLM names the process first: "(EngineCore pid=7) ERROR 11-22 01:02:03 [core.py:1] ...".

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from loadtests.options import prompts_of
+from vllm_spec_tools.engines.serving import runs_on_cpu
 from vllm_spec_tools.report import Report, Table
-from vllm_spec_tools.serving import runs_on_cpu
 
 
 @dataclass(frozen=True)

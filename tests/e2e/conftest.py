@@ -12,7 +12,7 @@ from tests.fixed_length import fixed_length
 from tests.sizes import is_full
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 CASCADE = str(Path(__file__).parent / "cascade.yaml")
 NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}

@@ -10,7 +10,7 @@ from tests.e2e import live_memory
 from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 

@@ -13,8 +13,8 @@ from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
 from tests.fixed_length import fixed_length
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.server_metrics import ServerMetrics
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
+from vllm_spec_tools.engines.serving import Server
 
 # Replicas share the endpoint only: test_serve.py has one.
 pytestmark = [

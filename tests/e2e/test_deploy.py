@@ -18,7 +18,7 @@ from tests.e2e.conftest import OPTIONS
 from tests.prometheus import needs_prometheus, scraping
 from tests.systemd_unit import USER, directives, read_only
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 # The unit, the dashboard and the alerts are tested in tests/unit/docs without a server.
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

@@ -17,7 +17,7 @@ from tests.e2e.conftest import OPTIONS
 from tests.e2e.test_stream import sizes_of, stream, text_of
 from tests.engine import reasoning
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server, cpu_environment
+from vllm_spec_tools.engines.serving import Server, cpu_environment
 
 # Engine tests give vLLM the same arguments.
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.drafts import edited_draft, plugin_yaml
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import serve_command, serving_environment
+from vllm_spec_tools.engines.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
 # tests/unit/gate has these rules.

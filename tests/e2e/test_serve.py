@@ -10,7 +10,7 @@ import pytest
 from tests.dashboard import Exposed, queries
 from tests.e2e.conftest import NUM_DRAFTS
 from vllm_spec_plugin import __version__
-from vllm_spec_tools.server_metrics import ServerMetrics
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 
 pytestmark = pytest.mark.e2e
 

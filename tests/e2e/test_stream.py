@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import GROUP, connect
 from tests.e2e.test_serve import complete
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 

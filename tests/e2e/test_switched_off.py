@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import connect, served_model
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 

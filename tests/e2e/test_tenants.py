@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import connect, served_model
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 

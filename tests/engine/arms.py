@@ -13,8 +13,8 @@ from tests.engine.forks import ForkServer
 from tests.engine.v2 import RUNNER, runner_environment
 from tests.fixed_length import distant, fixed_length
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.certify.jobs import EngineProcess, Job, JobResult
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.engines.jobs import EngineProcess, Job, JobResult
+from vllm_spec_tools.engines.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")

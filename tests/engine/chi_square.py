@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from vllm_spec_tools.certify.jobs import Tokens
+from vllm_spec_tools.engines.jobs import Tokens
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.certify.jobs import Tokens
+from vllm_spec_tools.engines.jobs import Tokens
 
 __all__ = ["Reference", "Tokens"]
 

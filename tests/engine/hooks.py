@@ -104,7 +104,7 @@ def _drafts_of_scheduler() -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _passes_of_drafter(llm: Any) -> Iterator[list[int]]:
     """The numbers of tokens of all forward passes of vLLM's drafter, while it lasts."""
-    from vllm_spec_tools.inspection import live_runner
+    from vllm_spec_tools.engines.inspection import live_runner
 
     runner = None if llm.llm_engine.vllm_config.parallel_config.world_size > 1 else live_runner(llm)
     drafter = getattr(runner, "speculator", None) or getattr(runner, "drafter", None)
@@ -124,7 +124,7 @@ def _passes_of_drafter(llm: Any) -> Iterator[list[int]]:
 
 
 def _draft_pass(llm: Any) -> str:
-    from vllm_spec_tools.inspection import live_runner
+    from vllm_spec_tools.engines.inspection import live_runner
 
     if llm.llm_engine.vllm_config.parallel_config.world_size > 1:
         return ""

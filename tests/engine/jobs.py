@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vllm_spec_tools.certify import jobs
-from vllm_spec_tools.certify.jobs import CertifyRequest, JobOutput, JobResult, Tokens
+from vllm_spec_tools.engines import jobs
+from vllm_spec_tools.engines.jobs import CertifyRequest, JobOutput, JobResult, Tokens
 
 __all__ = ["CertifyRequest", "Job", "JobOutput", "JobResult", "Session", "Tokens", "hooked"]
 

@@ -14,12 +14,12 @@ from tests.engine.jobs import hooked
 from tests.engine.sabotage import environment
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.certify import jobs
 from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_tools.certify.results import Check
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
 from vllm_spec_tools.cli import app
+from vllm_spec_tools.engines import jobs
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 

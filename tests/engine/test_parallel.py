@@ -32,7 +32,7 @@ from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.engines.engine_child import EngineError
 
 pytestmark = [
     pytest.mark.engine,

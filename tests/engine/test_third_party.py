@@ -13,7 +13,7 @@ from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.sizes import is_full
 from tests.third_party import install_example
-from vllm_spec_tools.certify.jobs import EngineProcess
+from vllm_spec_tools.engines.jobs import EngineProcess
 
 pytestmark = pytest.mark.engine
 

@@ -17,12 +17,12 @@ from tests.engine.jobs import JobResult, hooked
 from tests.gpu.arms import ALL, Setup
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.bench.engine_args import arm_environment
-from vllm_spec_tools.certify import jobs
 from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseline
-from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
-from vllm_spec_tools.engine_child import EngineError
-from vllm_spec_tools.memory import beside_others
+from vllm_spec_tools.engines import jobs
+from vllm_spec_tools.engines.engine_child import EngineError
+from vllm_spec_tools.engines.jobs import EngineProcess
+from vllm_spec_tools.engines.memory import beside_others
 
 HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.

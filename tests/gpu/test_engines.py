@@ -16,8 +16,8 @@ from tests.gpu.conftest import HAS_GPU, SIZES, Subject
 from vllm_spec_tools.certify.baseline import Baseline
 from vllm_spec_tools.certify.checks import check_coupled, check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_tools.certify.greedy import TOLERANCES
-from vllm_spec_tools.certify.jobs import Job
 from vllm_spec_tools.certify.results import Check
+from vllm_spec_tools.engines.jobs import Job
 
 DRAFTING = [name for name, setup in ARMS.items() if setup.config]
 OWN = [name for name in DRAFTING if not ARMS[name].is_native]

@@ -15,8 +15,8 @@ from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.tiny import repeating_prompts
 from tests.engine.v2 import runner_environment
 from tests.matrix.cells import EXACT, REFUSED, UNTESTED, WRONG, Cell, Row, greedy_faults, refusal
-from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.engines.engine_child import EngineError
+from vllm_spec_tools.engines.jobs import EngineProcess
 
 # Verdict where vLLM does not start without the plugin either.
 NOT_RUNNABLE = "not runnable here"

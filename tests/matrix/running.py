@@ -25,8 +25,8 @@ from tests.matrix.cells import (
     plugin_yaml,
     refusal,
 )
-from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.engines.engine_child import EngineError
+from vllm_spec_tools.engines.jobs import EngineProcess
 
 _TIMEOUT_SECONDS = 300.0
 # Further runs of a cell in which no draft was accepted, or none rejected.

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import httpx
 
-from vllm_spec_tools.serving import free_port
+from vllm_spec_tools.engines.serving import free_port
 
 IS_INSTALLED = shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 _SWITCHES = (

@@ -60,7 +60,7 @@ BY_HAND = {
         "vllm.config.vllm:VllmConfig.structured_outputs_config",
     ),
     # On the way to the live runner.
-    "vllm_spec_tools.inspection": (
+    "vllm_spec_tools.engines.inspection": (
         "vllm.v1.executor.uniproc_executor:UniProcExecutor.driver_worker",
         "vllm.v1.worker.worker_base:WorkerWrapperBase.worker",
     ),

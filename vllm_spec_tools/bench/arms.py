@@ -19,10 +19,10 @@ from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
-from vllm_spec_tools.certify.jobs import EngineProcess
-from vllm_spec_tools.engine_options import speculative_json, whole_numbers
-from vllm_spec_tools.memory import check_memory, need_of
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.engines.engine_options import speculative_json, whole_numbers
+from vllm_spec_tools.engines.jobs import EngineProcess
+from vllm_spec_tools.engines.memory import check_memory, need_of
+from vllm_spec_tools.engines.serving import runs_on_cpu
 
 NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from vllm_spec_tools.certify.jobs import Tokens
 from vllm_spec_tools.certify.target_probabilities import LISTED, Floats, Row
+from vllm_spec_tools.engines.jobs import Tokens
 
 # How far alternatives are from the null: a Dirichlet prior of c observations. Deviations of about 1/sqrt(c).
 CONCENTRATIONS = np.array([10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0])

@@ -8,10 +8,10 @@ from typing import Any
 
 from vllm_spec_tools.certify import prompts as texts
 from vllm_spec_tools.certify.greedy import tolerance_of
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs, Tokens
 from vllm_spec_tools.certify.samples import MAX_TOKENS, TokenSamples, draw
 from vllm_spec_tools.certify.settings import Settings, predicting, sampling_settings
 from vllm_spec_tools.certify.target_probabilities import TargetProbabilities, read_law
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs, Tokens
 
 Say = Callable[[str], None]
 # What most models may be given: special tokens often come first or last.

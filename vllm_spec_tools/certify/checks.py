@@ -9,9 +9,9 @@ from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Say
 from vllm_spec_tools.certify.coupled import compare
 from vllm_spec_tools.certify.greedy import first_differences
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
 from vllm_spec_tools.certify.results import SEEDED, Check, Outcome
 from vllm_spec_tools.certify.samples import TokenSamples, draw
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
 
 # Characters; what follows the schema is shorter.
 _LONGEST_JSON = 200

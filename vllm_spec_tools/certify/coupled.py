@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from vllm_spec_tools.certify.jobs import JobOutput
 from vllm_spec_tools.certify.target_probabilities import Floats
+from vllm_spec_tools.engines.jobs import JobOutput
 
 # Twice the bound at the lowest temperature tested, 0.5: rounding may also move a token over top-k, top-p or min-p.
 _CHANGES_PER_ROUNDING = 8.0

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vllm_spec_tools.certify.always_valid import mean
-from vllm_spec_tools.certify.jobs import Tokens
 from vllm_spec_tools.certify.target_probabilities import Floats, Row
+from vllm_spec_tools.engines.jobs import Tokens
 
 Text = tuple[Tokens, Tokens]
 SHARES = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.8])

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from vllm_spec_tools.bench.prompts import PROMPTS
-from vllm_spec_tools.certify.jobs import Tokens
+from vllm_spec_tools.engines.jobs import Tokens
 
 _RANDOM_LENGTH = 12
 _REPEATS = 5

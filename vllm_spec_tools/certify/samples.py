@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.always_valid import CONCENTRATIONS, TwoSamples
 from vllm_spec_tools.certify.draft_share import DraftShare
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
 from vllm_spec_tools.certify.power import smallest_fault
 from vllm_spec_tools.certify.settings import predicting, request_params
 from vllm_spec_tools.certify.target_probabilities import Row, TargetProbabilities
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
 
 # An output's tokens: its first one, which has no draft, then five draft positions and a bonus token at most.
 MAX_TOKENS = 7

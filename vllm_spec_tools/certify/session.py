@@ -21,13 +21,13 @@ from vllm_spec_tools.certify.checks import (
     check_seeds,
     sampling_check,
 )
-from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.results import Certificate, Check
 from vllm_spec_tools.certify.settings import sampling_settings
 from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, PLAIN, TIGHT, plugin_subject, stock_subject
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
-from vllm_spec_tools.engine_child import EngineError, StartError
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.engines.engine_child import EngineError, StartError
+from vllm_spec_tools.engines.jobs import EngineProcess
+from vllm_spec_tools.engines.serving import runs_on_cpu
 
 _T = TypeVar("_T")
 # Of the time for samples, for those of the file as it is where random lengths are tested as well.

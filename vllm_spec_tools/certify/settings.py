@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from vllm_spec_plugin.config.request_options import SPEC_PREDICTION
-from vllm_spec_tools.certify.jobs import CertifyRequest
+from vllm_spec_tools.engines.jobs import CertifyRequest
 
 Settings = dict[str, dict[str, Any]]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, RunsJobs, Tokens
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, RunsJobs, Tokens
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -80,7 +80,7 @@ def bench(
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
-    from vllm_spec_tools.engine_options import engine_options, whole_numbers, words
+    from vllm_spec_tools.engines.engine_options import engine_options, whole_numbers, words
     from vllm_spec_tools.progress import shown_runs
     from vllm_spec_tools.prompts import ALL, read_prompts
     from vllm_spec_tools.report.provenance import provenance

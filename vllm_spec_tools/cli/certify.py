@@ -84,8 +84,8 @@ def certify(
     from vllm_spec_tools.certify.session import Certification
     from vllm_spec_tools.certify.session import certify as run
     from vllm_spec_tools.cli.errors import new_console
-    from vllm_spec_tools.engine_options import SET_BY_COMMAND, STOCK_EXAMPLE, engine_options, speculative_json
-    from vllm_spec_tools.memory import context_of
+    from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, STOCK_EXAMPLE, engine_options, speculative_json
+    from vllm_spec_tools.engines.memory import context_of
     from vllm_spec_tools.progress import shown_engines
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report import write

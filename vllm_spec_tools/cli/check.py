@@ -121,7 +121,7 @@ def load(name: str) -> Checked:
 
 def read_server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
     """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
-    from vllm_spec_tools import serve_options
+    from vllm_spec_tools.engines import serve_options
 
     serve_options.quiet_vllm()
     models = [name for config in configs for name in config.proposer.models]
@@ -141,7 +141,7 @@ def check_target(arguments: Any) -> list[str]:
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
     from vllm_spec_plugin.schema.errors import ConfigError
-    from vllm_spec_tools import serve_options
+    from vllm_spec_tools.engines import serve_options
 
     serve_options.check_cores(arguments)
     try:
@@ -172,7 +172,7 @@ def check_file(checked: Checked, arguments: Any) -> None:
     from vllm_spec_plugin.proposers.model_files import UnreadableError
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_tools.serve_options import check_server
+    from vllm_spec_tools.engines.serve_options import check_server
 
     checked.engine, way = check_server(arguments, settings_of(checked.config, checked.name))
     checked.drafting = [way, *sorted(parts_of(checked.config))]

@@ -31,11 +31,11 @@ from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
 from vllm_spec_tools.demo.verdict import report_of
 from vllm_spec_tools.demo.view import View, frame
 from vllm_spec_tools.demo.widen import widen
-from vllm_spec_tools.memory import beside_others
+from vllm_spec_tools.engines.memory import beside_others
+from vllm_spec_tools.engines.serving import Server, runs_on_cpu
 from vllm_spec_tools.progress import shown_engines
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
-from vllm_spec_tools.serving import Server, runs_on_cpu
 from vllm_spec_tools.vllm_json import check_native
 
 # With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
@@ -189,7 +189,7 @@ def _certify(target: str, config: Path, folder: Path, chat: bool, console: Conso
     """Returns the verdict in words, and problems."""
     from vllm_spec_tools.certify.report import verdict
     from vllm_spec_tools.certify.session import Certification, certify
-    from vllm_spec_tools.memory import context_of
+    from vllm_spec_tools.engines.memory import context_of
 
     sizes = _CERTIFY_CHAT if chat and runs_on_cpu() else _CERTIFY
     plan = Certification(target, config, context_of(target), {}, None, sizes, enforce_eager=True)

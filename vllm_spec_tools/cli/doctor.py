@@ -26,7 +26,7 @@ def doctor(
 
     Exit status: 0 no problems, 2 a problem.
     """
-    from vllm_spec_tools import serve_options
+    from vllm_spec_tools.engines import serve_options
 
     serve_options.quiet_vllm()
     if options and model is None:
@@ -105,7 +105,7 @@ def _device() -> Iterator[_ROW]:
         from vllm_spec_plugin.models import model_path
         from vllm_spec_plugin.register import engine_args
         from vllm_spec_plugin.schema.errors import ConfigError
-        from vllm_spec_tools import serve_options
+        from vllm_spec_tools.engines import serve_options
 
         engine_args.patch()
         name = platform()

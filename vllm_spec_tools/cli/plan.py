@@ -89,7 +89,8 @@ def plan(
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.workloads import requests_of
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
-    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
+    from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
+    from vllm_spec_tools.engines.serve_options import use_cache_if_offline
     from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import native_name
     from vllm_spec_tools.planner.measuring import MeasurementSizes
@@ -99,7 +100,6 @@ def plan(
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
-    from vllm_spec_tools.serve_options import use_cache_if_offline
 
     errors = new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)

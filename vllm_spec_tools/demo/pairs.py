@@ -12,7 +12,7 @@ from openai import DefaultHttpxClient, OpenAI
 
 from vllm_spec_tools.bench.noise_gate import DISTURBING, NoiseGate
 from vllm_spec_tools.demo.answers import Answer, ask
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 # A server's OpenMP threads spin this long after its last operator, on the other server's cores.
 _SETTLE_SECONDS = 0.3

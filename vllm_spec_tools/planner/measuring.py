@@ -9,7 +9,7 @@ from vllm_spec_tools.bench.load.sweep import LATENCIES, figures
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRequest
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
-from vllm_spec_tools.certify.jobs import EngineProcess
+from vllm_spec_tools.engines.jobs import EngineProcess
 from vllm_spec_tools.planner.candidates import NONE, Engine, MeasuredCandidate, Sample, Setting
 from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
 from vllm_spec_tools.report.measurements import PERCENTILES, Ratio, ratio

@@ -15,8 +15,8 @@ from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.engine_options import speculative_json
-from vllm_spec_tools.memory import weight_bytes
+from vllm_spec_tools.engines.engine_options import speculative_json
+from vllm_spec_tools.engines.memory import weight_bytes
 from vllm_spec_tools.planner.candidates import (
     DRAFT_MODEL,
     EAGLE3,

@@ -14,7 +14,7 @@ from vllm_spec_tools.bench.arms import Engines, memory_share
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import LoadRequest
-from vllm_spec_tools.certify.jobs import EngineProcess
+from vllm_spec_tools.engines.jobs import EngineProcess
 from vllm_spec_tools.planner import measuring
 from vllm_spec_tools.planner.candidates import NONE, Engine, Heads, MeasuredCandidate, chain_engines, tree_engine
 from vllm_spec_tools.planner.forecast import NoTreeError, forecasts, tree_size

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vllm_spec_tools.engine_options import parse_count
+from vllm_spec_tools.engines.engine_options import parse_count
 
 Dtype = Annotated[Literal["float16", "bfloat16", "float32"], typer.Option(help="Data type of the saved weights.")]
 

@@ -27,7 +27,7 @@ from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.plugin import SWITCH
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.engines.serving import runs_on_cpu
 
 PART = "chaos"
 _REFUSED = 400

@@ -16,7 +16,7 @@ from tests.e2e.fuzz.cases import Case
 from tests.engine.exact import Reference
 from vllm_spec_tools.certify.greedy import TOLERANCES
 from vllm_spec_tools.certify.target_probabilities import adjusted
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 AT_ONCE = 12
 _IDLE_S = 30

@@ -12,7 +12,7 @@ from tests.e2e.fuzz.servers import NUM_DRAFT_TOKENS, SERVERS, Served
 from tests.engine import texts
 from tests.engine.exact import Reference
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.serving import Server
+from vllm_spec_tools.engines.serving import Server
 
 SEED = 1
 # Prompts are computed in chunks, and few blocks make requests be preempted.

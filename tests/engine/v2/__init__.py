@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from vllm_spec_tools.serving import runs_on_cpu
+from vllm_spec_tools.engines.serving import runs_on_cpu
 
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 _PATH = Path(__file__).parent / "path"

@@ -17,7 +17,7 @@ from tests.engine.v2.cells import FURTHER, MIN_P, SETTINGS, run_greedy, run_samp
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
 from tests.engine.v2.page import PAGE, RESULTS, with_tables
 from tests.sizes import is_full
-from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.engines.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
 
 _ROUNDS = 4 if is_full() else 1

@@ -105,7 +105,7 @@ def main(n: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from vllm_spec_tools.serving import runs_on_cpu
+    from vllm_spec_tools.engines.serving import runs_on_cpu
 
     if runs_on_cpu():
         from tests.engine.v2.interpreter import mend

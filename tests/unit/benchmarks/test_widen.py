@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from tests.unit.benchmarks.running import run
-from vllm_spec_tools.engine_options import parse_count
+from vllm_spec_tools.engines.engine_options import parse_count
 
 
 @pytest.mark.parametrize(

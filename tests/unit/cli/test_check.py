@@ -86,7 +86,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the hub unreachable, as it is found to be, so that nothing tries again."""
-    from vllm_spec_tools import serve_options
+    from vllm_spec_tools.engines import serve_options
 
     monkeypatch.setattr(serve_options, "use_cache_if_offline", lambda: monkeypatch.setenv("HF_HUB_OFFLINE", "1"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -142,7 +142,7 @@ def test_json_says_what_the_text_says(tmp_path: Path) -> None:
 
 
 def test_the_hub_is_asked_once_whether_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_tools.serve_options import use_cache_if_offline
+    from vllm_spec_tools.engines.serve_options import use_cache_if_offline
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there

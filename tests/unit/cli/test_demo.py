@@ -12,7 +12,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object) -> None:
         raise AssertionError("a server starts")
 
-    monkeypatch.setattr("vllm_spec_tools.serving.Server.start", start)
+    monkeypatch.setattr("vllm_spec_tools.engines.serving.Server.start", start)
 
 
 def test_mistakes_are_told_before_a_server_starts(tmp_path: Path) -> None:

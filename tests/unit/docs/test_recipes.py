@@ -10,8 +10,8 @@ import pytest
 from tests.unit.cli.running import run
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.engine_options import engine_options
-from vllm_spec_tools.memory import Need, check_memory
+from vllm_spec_tools.engines.engine_options import engine_options
+from vllm_spec_tools.engines.memory import Need, check_memory
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "recipes" / "README.md").read_text()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.matrix.cells import EXACT, UNTESTED, WRONG, judge
-from vllm_spec_tools.certify.jobs import JobOutput, JobResult
+from vllm_spec_tools.engines.jobs import JobOutput, JobResult
 
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
 

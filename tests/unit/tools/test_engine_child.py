@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.unit.processes import is_running
-from vllm_spec_tools import engine_child
-from vllm_spec_tools.engine_child import EngineChild, EngineError, StartError
+from vllm_spec_tools.engines import engine_child
+from vllm_spec_tools.engines.engine_child import EngineChild, EngineError, StartError
 
-START = (
-    "import os, sys, time\nfrom vllm_spec_tools.engine_child import answer_questions\nprint('a log line', flush=True)\n"
-)
+START = """import os, sys, time
+from vllm_spec_tools.engines.engine_child import answer_questions
+print('a log line', flush=True)
+"""
 READY = "def build(arguments):\n    return {'pid': os.getpid(), **arguments}, answer\nanswer_questions(build)\n"
 ECHO = START + "def answer(question):\n    return question\n" + READY
 

@@ -8,7 +8,7 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.memory import Need, check_memory, kv_bytes, need_of, weight_bytes
+from vllm_spec_tools.engines.memory import Need, check_memory, kv_bytes, need_of, weight_bytes
 
 DTYPE = "torch.float32"
 H100 = "GPU", 80_000_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_tools.server_metrics import ExpositionError, ServerMetrics
+from vllm_spec_tools.engines.server_metrics import ExpositionError, ServerMetrics
 
 TEXT = """\
 # TYPE errors_total counter

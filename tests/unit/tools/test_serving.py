@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.processes import is_running
-from vllm_spec_tools import serving
-from vllm_spec_tools.serving import Server, ServerError
+from vllm_spec_tools.engines import serving
+from vllm_spec_tools.engines.serving import Server, ServerError
 
 ANSWERING = """
 import subprocess, sys

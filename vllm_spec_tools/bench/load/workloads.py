@@ -129,7 +129,7 @@ def requests_of(
     Raises:
         UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
     """
-    from vllm_spec_tools.memory import context_of
+    from vllm_spec_tools.engines.memory import context_of
     from vllm_spec_tools.prompts import load_tokenizer
 
     if not given:

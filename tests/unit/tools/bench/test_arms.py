@@ -15,7 +15,7 @@ from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench import engine_args
 from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, engines, plan_arms
 from vllm_spec_tools.bench.engine_args import ArmPlan
-from vllm_spec_tools.memory import OVERHEAD, weight_bytes
+from vllm_spec_tools.engines.memory import OVERHEAD, weight_bytes
 
 NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
 WORDS = ("fixed:1,4", "optimal")

@@ -7,7 +7,7 @@ import pytest
 from vllm_spec_tools.bench import engine_args
 from vllm_spec_tools.bench.arms import base_of, plan_arms
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, model_source
-from vllm_spec_tools.serving import KV_SPACE, ServerError
+from vllm_spec_tools.engines.serving import KV_SPACE, ServerError
 
 
 def test_a_model_is_a_folder_that_is_there_or_a_name_on_the_hub(

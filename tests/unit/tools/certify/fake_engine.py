@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult, Step, Tokens
 from vllm_spec_tools.certify.target_probabilities import probabilities
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, Step, Tokens
 
 # Prompts are made of tokens 16 to 47.
 _VOCABULARY = 64

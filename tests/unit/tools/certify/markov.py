@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vllm_spec_tools.certify.jobs import JobOutput, Step, Tokens
 from vllm_spec_tools.certify.target_probabilities import Floats, Row
+from vllm_spec_tools.engines.jobs import JobOutput, Step, Tokens
 
 PROMPT = (9,)
 P = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]])

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.tools.certify.markov import PROMPT, MarkovLaw, output
 from vllm_spec_tools.certify.baseline import Baseline
 from vllm_spec_tools.certify.checks import follows_schema, sampling_check
-from vllm_spec_tools.certify.jobs import JobOutput, Step
 from vllm_spec_tools.certify.results import Check
 from vllm_spec_tools.certify.samples import TokenSamples
+from vllm_spec_tools.engines.jobs import JobOutput, Step
 
 VALID = '[{"name":"self","size":true},{"name":"value","size":false},{"name":"self","size":true}]'
 

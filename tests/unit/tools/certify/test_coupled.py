@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vllm_spec_tools.certify.coupled import compare
-from vllm_spec_tools.certify.jobs import JobOutput
 from vllm_spec_tools.certify.target_probabilities import Floats
+from vllm_spec_tools.engines.jobs import JobOutput
 
 NUM_OUTPUTS, LENGTH, VOCABULARY = 200, 40, 8
 THRESHOLD = 1e-3 / 3

@@ -8,9 +8,9 @@ import pytest
 
 from vllm_spec_tools.certify.always_valid import p_value
 from vllm_spec_tools.certify.draft_share import DraftShare
-from vllm_spec_tools.certify.jobs import Tokens
 from vllm_spec_tools.certify.power import FAULTS, found_share, smallest_fault
 from vllm_spec_tools.certify.target_probabilities import Floats, Row
+from vllm_spec_tools.engines.jobs import Tokens
 
 PROMPT: Tokens = (9,)
 PREFIX: Tokens = (1, 2)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.tools.certify.markov import EXACT, MOST, PROMPT, Fault, MarkovLaw, all_outputs, decode, output
 from vllm_spec_tools.certify import always_valid
-from vllm_spec_tools.certify.jobs import Step
 from vllm_spec_tools.certify.samples import TokenSamples, strata
 from vllm_spec_tools.certify.target_probabilities import TargetProbabilities
+from vllm_spec_tools.engines.jobs import Step
 
 LAW = cast(TargetProbabilities, MarkovLaw())
 # Two tokens, one of them likelier, and drafts that differ.

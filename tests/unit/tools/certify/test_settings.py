@@ -1,7 +1,7 @@
 """Requests that predict their outputs."""
 
-from vllm_spec_tools.certify.jobs import CertifyRequest
 from vllm_spec_tools.certify.settings import predicting
+from vllm_spec_tools.engines.jobs import CertifyRequest
 
 
 def test_some_predictions_are_right_some_useless_and_some_requests_have_none() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.dashboard import Exposed, queries
 from tests.mock_server import MockServer
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.server_metrics import ServerMetrics
 
 HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
 ACCEPTED, DRAFTED = (f"vllm:spec_decode_num_{name}_tokens_total" for name in ("accepted", "draft"))

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from tests.mock_server import MockServer
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.server_metrics import ServerMetrics
 
 # As fast as it gets.
 FAST = MockOptions(port=0, ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)

@@ -1,4 +1,4 @@
-"""Runs an engine in a process of its own, see `certify/jobs.py`: `python -m vllm_spec_tools.engine_process`.
+"""Runs an engine in a process of its own, see `certify/jobs.py`: `python -m vllm_spec_tools.engines.engine_process`.
 
 Its arguments are those of `vllm.LLM`, "speculative_config" being the path of a plugin.yaml or vLLM's own, as a dict or
 JSON, and "cores" those that the process may use. "hooks" may name a module whose `install(arguments)` runs before the
@@ -20,13 +20,13 @@ import numpy as np
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
 from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, PhaseAnswer
-from vllm_spec_tools.certify.jobs import CertifyRequest, Job, JobOutput, JobResult
-from vllm_spec_tools.engine_child import answer_questions
+from vllm_spec_tools.engines.engine_child import answer_questions
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
 
-    from vllm_spec_tools.inspection import StepWatch
+    from vllm_spec_tools.engines.inspection import StepWatch
 
 _WAKING_STEPS = 6
 # Labels over which values are added up.
@@ -113,7 +113,7 @@ def _generate(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
 def _generate_by_step(llm: "LLM", job: Job) -> tuple[list[list[JobOutput]], list[Any]]:
     from vllm.sampling_params import RequestOutputKind
 
-    from vllm_spec_tools.inspection import recorded_steps
+    from vllm_spec_tools.engines.inspection import recorded_steps
 
     outputs, answers = {}, {}
     for number, request in enumerate(job.requests):
@@ -165,7 +165,7 @@ class Session:
         """Reads vLLM's own choices, the device, the tokenizer, and a token's bytes in the KV cache of a rank."""
         import torch
 
-        from vllm_spec_tools.inspection import kv_bytes_of_token
+        from vllm_spec_tools.engines.inspection import kv_bytes_of_token
 
         config = self._llm.llm_engine.vllm_config
         model, device = config.model_config, str(config.device_config.device_type)
@@ -209,7 +209,7 @@ class Session:
         """Runs a job of concurrent streams."""
         import torch
 
-        from vllm_spec_tools.inspection import SteppedEngine, StepWatch, speculation_counts
+        from vllm_spec_tools.engines.inspection import SteppedEngine, StepWatch, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         options = functools.partial(draft_options, job.spec_tokens, job.spec_method)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
-from vllm_spec_tools.engine_child import EngineChild
+from vllm_spec_tools.engines.engine_child import EngineChild
 
 Tokens = tuple[int, ...]
 
@@ -152,7 +152,7 @@ class EngineProcess(EngineChild):
             arguments: see `engine_process.py`.
             timeout: seconds that a job may take, the engine's start included.
         """
-        command = [*python, "-m", "vllm_spec_tools.engine_process"]
+        command = [*python, "-m", "vllm_spec_tools.engines.engine_process"]
         super().__init__(name, command, arguments, folder, environment, timeout)
 
     def run(self, job: Job) -> JobResult:

@@ -14,7 +14,7 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
-from vllm_spec_tools.certify.jobs import Step
+from vllm_spec_tools.engines.jobs import Step
 
 if TYPE_CHECKING:
     from vllm import LLM

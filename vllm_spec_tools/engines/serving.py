@@ -22,7 +22,7 @@ from rich.markup import escape
 from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.server_metrics import ServerMetrics
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 
 HOST = "127.0.0.1"
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB of an engine's KV cache on a CPU
@@ -288,7 +288,7 @@ def _kill_group(leader: subprocess.Popen[bytes]) -> None:
 def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     """Becomes `vllm serve`: the terminal's signals then reach it directly."""
     parser = argparse.ArgumentParser(
-        prog="python -m vllm_spec_tools.serving",
+        prog="python -m vllm_spec_tools.engines.serving",
         description="Run `vllm serve` in the foreground with a plugin.yaml. Other options go to `vllm serve`.",
         allow_abbrev=False,
     )

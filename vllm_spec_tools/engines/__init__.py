@@ -1,0 +1,1 @@
+"""Engines and servers that tools start: options, processes, what is read of them."""
