@@ -1,4 +1,4 @@
-"""Runs an engine in a process of its own, see `certify/jobs.py`: `python -m vllm_spec_tools.engines.engine_process`.
+"""Runs an engine in a process of its own, see `jobs.py`: `python -m vllm_spec_tools.engines.engine_process`.
 
 Its arguments are those of `vllm.LLM`, "speculative_config" being the path of a plugin.yaml or vLLM's own, as a dict or
 JSON, and "cores" those that the process may use. "hooks" may name a module whose `install(arguments)` runs before the
