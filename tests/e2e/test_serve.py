@@ -47,7 +47,8 @@ def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
     assert f": {methods}, policy fixed, up to {NUM_DRAFTS[method]} draft tokens, exact; memory per rank: " in line
     [line] = [line for line in server.log_path.read_text().splitlines() if f"{__version__} serves with vLLM " in line]
     assert f" {version('vllm')} (" in line
-    assert "; V1 runner: vLLM runs custom proposers" in line
+    assert "; V1 runner: " in line
+    assert "V2 needs Triton" in line
     assert "; synchronous scheduling: " in line
     exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
     labels = [labels for name, labels, _ in ServerMetrics.parse(exposition).samples if name == "vllm_spec_plugin:info"]
