@@ -107,7 +107,7 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
             ours = root["properties"].get("proposer", schema)["discriminator"]["mapping"]
             given = value[tag]
             if tag == "method" and isinstance(given, str) and given not in ours and not closest(given, known):
-                text += f"; one of vLLM's drafters is {{method: vllm, config: {{method: {show_text(given)}}}}}"
+                text += f"; if it is a vLLM method: {{method: vllm, config: {{method: {show_text(given)}}}}}"
         else:
             used = {key for model in _choices(schema["discriminator"], root).values() for key in model["properties"]}
             slip = next((key for key in value if key not in used and closest(key, [tag])), None)

@@ -44,7 +44,7 @@ def test_standard_input_and_what_is_not_an_object():
 
 def test_a_method_of_vllm_in_a_plugin_yaml_gets_a_hint():
     result = run("check", "-", input="proposer: {method: mtp}")
-    assert_mistake(result, "one of vLLM's drafters is {method: vllm, config: {method: mtp}}")
+    assert_mistake(result, "if it is a vLLM method: {method: vllm, config: {method: mtp}}")
 
 
 def test_by_default_vllms_own_drafter_drafts() -> None:
