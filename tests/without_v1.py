@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# The rooms of V1; of the rest what is made or installed.
+# Folders of V1, and what is built or installed.
 _LEFT_OUT = ("v1", ".git", ".venv*", "build", "dist", "__pycache__", "*.egg-info")
 _IMPORT_ALL = """
 import importlib, pkgutil, vllm_spec_plugin

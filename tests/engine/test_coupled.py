@@ -18,7 +18,7 @@ from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify.baseline import SCHEMA
-from vllm_spec_tools.certify.coupled import compare
+from vllm_spec_tools.certify.coupled import Comparison, compare
 
 pytestmark = pytest.mark.engine
 
@@ -65,6 +65,11 @@ def share(result: JobResult) -> float:
     return result.accepted / (result.accepted + result.rejected)
 
 
+def compared(result: JobResult, plain: JobResult) -> Comparison:
+    """Compares the outputs as `certify` does."""
+    return compare([output for [output] in result.outputs], [output for [output] in plain.outputs])
+
+
 def assert_same_logprobs(result: JobResult, plain: JobResult) -> None:
     for [ours], [theirs] in zip(result.outputs, plain.outputs, strict=True):
         rows = zip(ours.logprobs or [], theirs.logprobs or [], strict=True)
@@ -83,8 +88,7 @@ def test_a_seeded_output_is_that_without_speculation(name: str, arms: Arms, targ
     assert result.tokens() == plain.tokens()
     assert min(result.accepted, result.rejected) > 5
     assert_same_logprobs(result, plain)
-    found = compare([output for [output] in result.outputs], [output for [output] in plain.outputs])
-    assert not found.is_wrong(1e-3, 1e-4)
+    assert not compared(result, plain).is_wrong(1e-3, 1e-4)
 
 
 # Requests of other kinds: several outputs, bad words, a grammar, an end in the text; some prompts come twice.
@@ -163,6 +167,6 @@ def test_certify_notices_noise_of_another_position(arms: Arms, target: Target) -
     job = dataclasses.replace(seeded(target), sabotage="noise_of_the_next_position")
     result = arms.run(dataclasses.replace(engine, config=V2["draft_model"]), job)
     plain = arms.run(dataclasses.replace(engine, config=""), seeded(target))
-    found = compare([output for [output] in result.outputs], [output for [output] in plain.outputs])
+    found = compared(result, plain)
     assert found.is_wrong(1e-3, 1e-4)
     assert found.p_value < 1e-6

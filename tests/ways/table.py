@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         "lossy",
         "lossy verification is never called exact",
         _in_worker("tests/v1/test_start_up.py::test_one_line_says_what_is_served"),
-        (_BY_VLLM, REFUSED + "`lenience` below 1, and `synthetic` and `fly` of vLLM's config"),
+        (_BY_VLLM, REFUSED + "settings that change the distribution: `lenience` below 1, vLLM's `synthetic` and `fly`"),
     ),
     _rule("counter", "drafts", "drafts are counted", _in_worker(_COUNTED_BY_WORKER)),
     _rule("counter", "draft_tokens", "draft tokens are counted", _in_worker(_COUNTED_BY_WORKER)),

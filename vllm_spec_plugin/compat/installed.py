@@ -1,6 +1,7 @@
 """The installed vLLM, as its metadata, code and libraries say; imports nothing of it."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -51,18 +52,23 @@ def speculative_keys() -> tuple[str, ...]:
 
     Reads the source, as an import takes many seconds.
     """
-    for node in _speculative_source():
+    for node in _speculative_statements():
         if isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig":
             fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
             return tuple(field.id for field in fields if isinstance(field, ast.Name) and not field.id.startswith("_"))
     return ()
 
 
-def _speculative_source() -> list[ast.stmt]:
+def _speculative_statements() -> list[ast.stmt]:
     spec = find_spec("vllm")
     if spec is None or spec.origin is None:
         return []
-    return ast.parse((Path(spec.origin).parent / "config" / "speculative.py").read_text()).body
+    return _statements(Path(spec.origin).parent / "config" / "speculative.py")
+
+
+@functools.cache
+def _statements(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text()).body
 
 
 def speculative_methods() -> tuple[str, ...]:
@@ -72,7 +78,7 @@ def speculative_methods() -> tuple[str, ...]:
     """
     assigned = {
         target.id: node.value
-        for node in _speculative_source()
+        for node in _speculative_statements()
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)

@@ -1,16 +1,13 @@
 """The draft model's section of a plugin.yaml."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
 from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_source, unknown_word
-
-if TYPE_CHECKING:
-    pass
 
 
 class DraftModelConfig(ProposerConfig):

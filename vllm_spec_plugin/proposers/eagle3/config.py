@@ -1,13 +1,10 @@
 """The EAGLE-3 head's section of a plugin.yaml."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
-
-if TYPE_CHECKING:
-    pass
 
 ARCHITECTURE = "Eagle3LlamaForCausalLM"
 """The head's class in vLLM."""

@@ -1,6 +1,5 @@
 """The Medusa heads' section of a plugin.yaml."""
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     import torch
 
     from vllm_spec_plugin.proposers.node_order import NodeOrder
-
-logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None:
