@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
 
 Tokens = npt.NDArray[np.int32]
@@ -107,13 +107,12 @@ def proposers(min_order: int, min_probability: float, shared_tokens: int) -> Map
         shared_tokens: most tokens of earlier texts that the arms "shared" keep.
     """
 
-    def suffix(sampling: DraftSampling = "greedy", *, shared: bool = False) -> SuffixProposer:
+    def suffix(*, shared: bool = False) -> SuffixProposer:
         store = TextStore(shared_tokens, VOCAB_SIZE) if shared else None
-        return SuffixProposer(min_order, min_probability, sampling, VOCAB_SIZE, store)
+        return SuffixProposer(min_order, min_probability, VOCAB_SIZE, store)
 
     own: dict[str, Callable[[], RepeatProposer]] = {
         "suffix": suffix,
-        "suffix, sampled": lambda: suffix("sample"),
         "suffix, shared": lambda: suffix(shared=True),
     }
     if importlib.util.find_spec(_ARCTIC) is None:

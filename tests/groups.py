@@ -11,8 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Ids of parameters that say which configuration an engine has.
 CONFIGURATIONS = {
-    *("lookup", "frequency", "draft_model", "draft_model_optimal", "cascade", "ngram"),
-    *("suffix", "suffix_drawn", "eagle3", "eagle3_cascade"),
+    *("lookup", "draft_model", "draft_model_optimal", "cascade", "ngram"),
+    *("suffix", "eagle3", "eagle3_cascade"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal"),
 }
 # Files of tests that have one and do not say so, or share a server.

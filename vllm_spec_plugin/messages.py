@@ -28,8 +28,6 @@ class StepPlan(NamedTuple):
         scopes: scopes of new requests' texts; None is private.
         rollback: new lengths of shortened block tables.
         forks: KV blocks for branches of trees that are verified.
-        loaded: of admitted requests for which a KV connector loads keys and values, the tokens that were in the
-            prefix cache; a draft model's keys and values of the others are missing.
         catch_up: for requests whose keys and values one of vLLM's draft models lacks, the first position, and the
             tokens from there on that it computes before it drafts.
     """
@@ -38,7 +36,6 @@ class StepPlan(NamedTuple):
     scopes: Mapping[str, str | None] = {}
     rollback: Mapping[str, TableLengths] = {}
     forks: Mapping[str, Forks] = {}
-    loaded: Mapping[str, int] = {}
     catch_up: Mapping[str, tuple[int, list[int]]] = {}
 
 

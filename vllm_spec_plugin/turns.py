@@ -19,7 +19,7 @@ def length_of(turns: Turns, proposer: int | None) -> int:
     return 0
 
 
-def asked(turns: Turns, source: int | None) -> Turns:
+def tried(turns: Turns, source: int | None) -> Turns:
     """Returns the turns that were tried: up to the proposer that drafted, or all if none (None) did."""
     if len(turns) < 2:
         return turns

@@ -18,9 +18,7 @@ from vllm_spec_tools.engines.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
-FREQUENCY = str(REPOSITORY / "tests/engine/configs/frequency.yaml")
 SUFFIX = fixed_length("suffix")
-SUFFIX_DRAWN = str(REPOSITORY / "tests/engine/configs/suffix_drawn.yaml")
 SUFFIX_SHARED = str(REPOSITORY / "tests/engine/configs/suffix_shared.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")
 DRAFT_MODEL = fixed_length("draft_model")

@@ -51,11 +51,9 @@ def with_random_lengths(path: str) -> str:
 
 def equal_steps(seconds: float = _STEP) -> None:
     """Tells the policy of each engine from now on that all steps take equally long, so that it drafts much."""
-    from vllm_spec_plugin.scheduling import adapter, native_adapter
+    from vllm_spec_plugin.scheduling import adapter
 
-    clock = equal_clock(seconds)
-    for module in (adapter, native_adapter):
-        mock.patch.object(module, "time", clock).start()
+    mock.patch.object(adapter, "time", equal_clock(seconds)).start()
 
 
 def equal_clock(seconds: float = _STEP) -> SimpleNamespace:

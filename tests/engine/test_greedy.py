@@ -9,7 +9,6 @@ from tests.engine.arms import (
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
     EAGLE3_CASCADE,
-    FREQUENCY,
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
@@ -40,7 +39,7 @@ NUM_SIZES = {MEDUSA_TREE_DRAWN: 4}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"lookup": LOOKUP, "frequency": FREQUENCY, "eagle3": EAGLE3}
+    CONFIGS |= {"lookup": LOOKUP, "eagle3": EAGLE3}
     CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree": MEDUSA_TREE}
     CONFIGS |= {"medusa_tree_random": MEDUSA_TREE_RANDOM}
 

@@ -14,6 +14,7 @@ from tests.engine.test_native import V2
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.parameters.fields import FIELDS, Verdict
 from tests.parameters.values import values
+from vllm_spec_plugin.gate.scopes import OWN
 from vllm_spec_plugin.gate.ways import Way
 
 pytestmark = pytest.mark.engine
@@ -37,7 +38,9 @@ WAYS = ENGINES | {
     "medusa_on_v2": Engine(config=V2["medusa"], **ON_V2),
     "native_on_v2": Engine(config=NATIVE, **ON_V2),
 }
-WAYS_OF = dict.fromkeys(("lookup", "medusa_tree"), Way.OWN) | {
+WAYS_OF = {
+    "lookup": Way.TOKEN_ONLY_V1,
+    "medusa_tree": Way.OWN,
     **dict.fromkeys(("native", "native_sampled"), Way.VLLM_V1),
     **{"suffix_on_v2": Way.TOKEN_ONLY, "medusa_on_v2": Way.HEADS, "native_on_v2": Way.VLLM_V2},
 }
@@ -122,7 +125,7 @@ def test_prompt_logprobs_are_those_of_the_target(
 
 
 @pytest.mark.parametrize(
-    "name", [n if WAYS_OF[n] == Way.OWN else pytest.param(n, marks=pytest.mark.full) for n in WAYS]
+    "name", [n if WAYS_OF[n] in OWN.ways else pytest.param(n, marks=pytest.mark.full) for n in WAYS]
 )
 def test_each_served_field_means_the_same_at_temperature_0(name: str, arms: Arms, reference: Reference) -> None:
     """All fields side by side, each with logprobs too, of outputs with drafts accepted and rejected.

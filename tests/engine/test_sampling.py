@@ -13,12 +13,11 @@ from tests.engine.arms import (
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
     EAGLE3_CASCADE,
-    FREQUENCY,
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    SUFFIX_DRAWN,
+    SUFFIX,
     Arms,
     Engine,
 )
@@ -29,7 +28,7 @@ from tests.sizes import is_full
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 ENGINES = {
-    "suffix_drawn": Engine(config=SUFFIX_DRAWN),
+    "suffix": Engine(config=SUFFIX),
     "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -40,7 +39,6 @@ if is_full():
         "plain": Engine(),
         "lookup": Engine(config=LOOKUP),
         "draft_model": Engine(config=DRAFT_MODEL),
-        "frequency": Engine(config=FREQUENCY),
         "eagle3": Engine(config=EAGLE3),
         # With few requests, as the policy begins with the guess that drafts of many cost too much.
         "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
@@ -48,8 +46,8 @@ if is_full():
         "medusa_tree": Engine(config=MEDUSA_TREE),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, twelve engines at most.
-NUM_TESTS = 7 * 4 * 3 * 12
+# 7 settings, 4 prompts, 3 positions, eleven engines at most.
+NUM_TESTS = 7 * 4 * 3 * 11
 
 
 # Of other engines than the cascade, where sizes are not full: all that an engine samples goes through one scorer.
@@ -101,7 +99,7 @@ def test_sampled_output_has_the_exact_distribution(
 
 STARVED = {"draft_model": DRAFT_MODEL}
 if is_full():
-    STARVED |= {"frequency": FREQUENCY, "medusa_tree_drawn": MEDUSA_TREE_DRAWN}
+    STARVED["medusa_tree_drawn"] = MEDUSA_TREE_DRAWN
 AT_1: dict[str, dict[str, Any]] = {"temperature 1": {"temperature": 1.0}}
 
 
@@ -123,7 +121,6 @@ def test_output_keeps_its_distribution_when_drafts_wait(
 
 SABOTAGED = {
     "lookup": Engine(config=LOOKUP),
-    "frequency": Engine(config=FREQUENCY),
     "draft_model": Engine(config=DISTANT),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
@@ -132,7 +129,7 @@ SABOTAGED = {
 CASES = [("block_ends_at_first_failure", "draft_model"), ("siblings_from_p", "medusa_tree_drawn")]
 if is_full():
     SCORERS = ("accept_everything", "recover_from_p", "ignore_temperature")
-    CASES += [(name, proposer) for name in SCORERS for proposer in ("lookup", "frequency", "draft_model")]
+    CASES += [(name, proposer) for name in SCORERS for proposer in ("lookup", "draft_model")]
     CASES.append(("siblings_from_p", "medusa_tree"))
 # Continuations of each prompt; the more only where fewer do not show the sabotage.
 SIZES = (250, 1000, 2000) if is_full() else (250, 1000)

@@ -7,7 +7,6 @@ from tests.engine.arms import (
     CASCADE,
     CONTENDED,
     DRAFT_MODEL,
-    FREQUENCY,
     LOOKUP,
     MEDUSA_TREE_DRAWN,
     TIGHT,
@@ -73,7 +72,7 @@ def among(
 CONFIGS = {"medusa_tree_drawn": MEDUSA_TREE_DRAWN, "cascade": CASCADE}
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"lookup": LOOKUP, "frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
+    CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

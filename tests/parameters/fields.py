@@ -8,6 +8,7 @@ A served field means the same with drafts as without: `tests/e2e/fuzz` sends all
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vllm_spec_plugin.gate.scopes import OWN
 from vllm_spec_plugin.gate.ways import Way
 
 
@@ -49,7 +50,7 @@ class Field:
         """Returns the verdict of a way to draft."""
         if way in _ON_V2 and self.on_v2:
             return self.on_v2
-        return self.by_vllm if way != Way.OWN and self.by_vllm else self.verdict
+        return self.by_vllm if way not in OWN.ways and self.by_vllm else self.verdict
 
 
 def _all(verdict: Verdict, why: str, *names: str) -> dict[str, Field]:

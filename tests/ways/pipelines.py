@@ -18,7 +18,7 @@ from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
-from vllm_spec_plugin.scheduling import adapter, mixed, native, native_adapter, text
+from vllm_spec_plugin.scheduling import adapter, native, text
 from vllm_spec_plugin.turns import longest
 from vllm_spec_plugin.v1.scheduling import scheduler
 
@@ -31,7 +31,6 @@ _SCHEDULERS = (
     native.NativeScheduler,
     native.NativeAsyncScheduler,
     text.TextScheduler,
-    mixed.MixedScheduler,
 )
 
 
@@ -57,7 +56,8 @@ def _number(drafts: list[int]) -> list[int]:
 
 
 KINDS = {
-    Way.OWN: Kind(modes.IN_WORKERS, False, [SUFFIX]),
+    Way.OWN: Kind(modes.IN_WORKERS, False, [SUFFIX, HEADS]),
+    Way.TOKEN_ONLY_V1: Kind(modes.IN_WORKERS, False, [SUFFIX]),
     Way.VLLM_V1: Kind(modes.NATIVE, False, [VLLM]),
     Way.VLLM_V2: Kind(modes.NATIVE, False, [VLLM], _number),
     Way.VLLM_ASYNC: Kind(modes.NATIVE, True, [VLLM]),
@@ -70,6 +70,13 @@ KINDS = {
 }
 
 
+class TokenOnlyPipeline(Pipeline):
+    """The plugin's workers draft nothing."""
+
+    def _tell_drafts(self, output: Any, names: list[str]) -> None:
+        pass
+
+
 class OwnPipeline(Pipeline):
     """Drafts as the plugin's workers do: for requests of the scheduler's plan only, with a message of their own."""
 
@@ -78,7 +85,7 @@ class OwnPipeline(Pipeline):
         drafts = {name: self.drafts.get(name, [])[: longest(turns.get(name, ()))] for name in names}
         self.drafts = {name: own for name, own in drafts.items() if own}
         told = DraftTokenIds(list(drafts), list(drafts.values()))
-        send(told, DraftResult(sources={name: 0 for name, own in drafts.items() if own}))
+        send(told, DraftResult(sources={name: turns[name][0][0] for name, own in drafts.items() if own}))
         self.scheduler.update_draft_token_ids(told)
 
 
@@ -127,14 +134,13 @@ class Bench:
                 patch(module, "create_control", lambda *_: control)
         name = self.kind.mode.schedulers[self.kind.is_async]
         [scheduler_cls] = [cls for cls in _SCHEDULERS if f"{cls.__module__}.{cls.__name__}" == name]
-        pipeline_cls = OwnPipeline if self.way is Way.OWN else Pipeline
+        pipeline_cls = {Way.OWN: OwnPipeline, Way.TOKEN_ONLY_V1: TokenOnlyPipeline}.get(self.way, Pipeline)
         delay = int(self.kind.is_async)
         return pipeline_cls(scheduler_cls, path, next_token, num_blocks, delay, self.kind.told)
 
     def equal_steps(self, clock: Any) -> None:
         """Makes steps equally long for the policy, so that it drafts much."""
-        for module in (adapter, native_adapter):
-            self.monkeypatch.setattr(module, "time", clock)
+        self.monkeypatch.setattr(adapter, "time", clock)
 
     @property
     def methods(self) -> list[str]:

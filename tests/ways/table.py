@@ -22,8 +22,9 @@ SHOWN, REFUSED, NOT_NEEDED = "shown by ", "refused: ", "not needed: "
 _VLLM = {Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC}
 _BEFORE_VLLM = {Way.TOKEN_ONLY_VLLM_V1, Way.TOKEN_ONLY_VLLM_V2}
 _HEADS = {Way.HEADS, Way.HEADS_ASYNC}
-_TOKEN_ONLY = {Way.TOKEN_ONLY, Way.TOKEN_ONLY_HEADS, *_BEFORE_VLLM}
-_BY_VLLM = set(Way) - {Way.OWN}
+_TOKEN_ONLY = {Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY_HEADS, *_BEFORE_VLLM}
+_OWN = {Way.OWN, Way.TOKEN_ONLY_V1}
+_BY_VLLM = set(Way) - _OWN
 _V1_BY_VLLM = {Way.VLLM_V1, Way.VLLM_ASYNC, Way.TOKEN_ONLY_VLLM_V1}
 _ASYNC = {Way.VLLM_ASYNC, Way.HEADS_ASYNC}
 
@@ -53,6 +54,10 @@ def _rule(group: str, name: str, statement: str, *others: tuple[set[Way], str]) 
 
 def _in_worker(test: str) -> tuple[set[Way], str]:
     return {Way.OWN}, f"{SHOWN}{test}"
+
+
+def _by_scorer(test: str) -> tuple[set[Way], str]:
+    return _OWN, f"{SHOWN}{test}"
 
 
 _NO_FINISHED = NOT_NEEDED + "nothing is drafted from finished responses"
@@ -98,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         "scheduling",
         "min_tokens",
         "no draft reaches `min_tokens`",
-        ({Way.OWN}, NOT_NEEDED + "the plugin's scorer masks stop tokens position by position"),
+        (_OWN, NOT_NEEDED + "the plugin's scorer masks stop tokens position by position"),
         (_BY_VLLM - _V1_BY_VLLM, NOT_NEEDED + "V2's sampler knows each token's position"),
     ),
     _rule(
@@ -116,7 +121,7 @@ RULES: tuple[Rule, ...] = (
             f"{SHOWN}tests/v1/drafting/test_drafter.py::"
             "test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is",
         ),
-        ({Way.TOKEN_ONLY}, NOT_NEEDED + "drafts are certain, and stay with the scheduler"),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, NOT_NEEDED + "drafts are certain, and stay with the scheduler"),
     ),
     _rule(
         "scheduling",
@@ -130,13 +135,13 @@ RULES: tuple[Rule, ...] = (
         "rests",
         "the drafter does not run in steps after which nobody drafts",
         ({Way.OWN}, NOT_NEEDED + "proposers are called for requests with planned drafts only"),
-        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, _NO_DRAFTER),
     ),
     _rule(
         "drafts",
         "seeds",
         "a seeded output does not depend on drafts",
-        _in_worker("tests/engine/test_seeds.py::test_seeded_output_is_that_without_drafts"),
+        _by_scorer("tests/engine/test_seeds.py::test_seeded_output_is_that_without_drafts"),
         (_BY_VLLM, f"{SHOWN}tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation"),
         (
             {Way.VLLM_V1, Way.TOKEN_ONLY_VLLM_V1},
@@ -152,10 +157,8 @@ RULES: tuple[Rule, ...] = (
         ({Way.OWN}, f"{SHOWN}tests/engine/test_sampling.py::test_sampled_output_has_the_exact_distribution"),
         (_VLLM, NOT_NEEDED + "vLLM keeps its own drafter's q; a step that leaves a request out drops its drafts"),
         (_BEFORE_VLLM, REFUSED + "vLLM would verify the other proposers' certain drafts with its drafter's q"),
-        (
-            {Way.TOKEN_ONLY, Way.TOKEN_ONLY_HEADS} | _HEADS,
-            REFUSED + "vLLM's sampler gets no q of the plugin's proposers",
-        ),
+        ({Way.TOKEN_ONLY_HEADS} | _HEADS, REFUSED + "vLLM's sampler gets no q of the plugin's proposers"),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, NOT_NEEDED + "all drafts are certain"),
     ),
     _rule(
         "drafts",
@@ -163,14 +166,14 @@ RULES: tuple[Rule, ...] = (
         "trees are verified as trees",
         ({Way.OWN}, f"{SHOWN}tests/v1/verification/test_tree_exactness.py"),
         (_VLLM | _BEFORE_VLLM, NOT_NEEDED + "vLLM's drafters draft chains"),
-        ({Way.TOKEN_ONLY}, NOT_NEEDED + "token-only proposers draft chains"),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, NOT_NEEDED + "token-only proposers draft chains"),
         (_HEADS | {Way.TOKEN_ONLY_HEADS}, _NO_TREES),
     ),
     _rule(
         "drafts",
         "lossy",
         "lossy verification is never called exact",
-        _in_worker("tests/v1/test_start_up.py::test_one_line_says_what_is_served"),
+        _by_scorer("tests/v1/test_start_up.py::test_one_line_says_what_is_served"),
         (_BY_VLLM, REFUSED + "settings that change the distribution: `lenience` below 1, vLLM's `synthetic` and `fly`"),
     ),
     _rule("counter", "drafts", "drafts are counted", _in_worker(_COUNTED_BY_WORKER)),
@@ -193,7 +196,7 @@ RULES: tuple[Rule, ...] = (
         "counter",
         "verification_seconds",
         "the time of verification is counted",
-        _in_worker("tests/v1/test_runner.py::test_the_scorer_samples_what_only_it_can"),
+        _by_scorer("tests/v1/test_runner.py::test_the_scorer_samples_what_only_it_can"),
         (_BY_VLLM, _SCORER),
     ),
     _rule(
@@ -201,14 +204,14 @@ RULES: tuple[Rule, ...] = (
         "tree_seconds",
         "the time of laying out trees is counted",
         _in_worker("tests/unit/metrics/test_counters.py::test_blocks_of_code_are_timed"),
-        (_BY_VLLM, NOT_NEEDED + "drafts are chains"),
+        (_BY_VLLM | {Way.TOKEN_ONLY_V1}, NOT_NEEDED + "drafts are chains"),
     ),
     *(
         _rule(
             "counter",
             name,
             statement,
-            _in_worker(f"tests/v1/scheduling/test_scheduler.py::{test}"),
+            _by_scorer(f"tests/v1/scheduling/test_scheduler.py::{test}"),
             (_BY_VLLM, _NO_RESERVE),
         )
         for name, statement, test in (
@@ -234,12 +237,12 @@ RULES: tuple[Rule, ...] = (
         "requests that a head lacks hidden states for are counted",
         _in_worker("tests/engine/test_eagle3.py::test_a_fault_of_the_head_costs_drafts"),
         (
-            _BY_VLLM,
+            _BY_VLLM | {Way.TOKEN_ONLY_V1},
             NOT_NEEDED + "vLLM's heads draft with what they have; Medusa heads need the last state only",
         ),
     ),
     *(
-        _rule("counter", name, statement, ({Way.OWN}, _NO_REST), ({Way.TOKEN_ONLY}, _NO_DRAFTER))
+        _rule("counter", name, statement, ({Way.OWN}, _NO_REST), ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, _NO_DRAFTER))
         for name, statement in (
             ("drafter_passes", "passes of the drafter are counted"),
             ("drafter_rests", "steps in which the drafter rests are counted"),
@@ -250,7 +253,7 @@ RULES: tuple[Rule, ...] = (
         "stale_requests",
         "requests that lack the drafter's keys and values are counted",
         ({Way.OWN}, _NO_REST),
-        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, _NO_DRAFTER),
         (_HEADS | {Way.TOKEN_ONLY_HEADS}, NOT_NEEDED + "Medusa heads need the last state only"),
     ),
     _rule(
@@ -258,7 +261,7 @@ RULES: tuple[Rule, ...] = (
         "caught_up_tokens",
         "tokens that a draft model computes after a rest are counted",
         ({Way.OWN}, NOT_NEEDED + "they are part of the time of drafting"),
-        ({Way.TOKEN_ONLY}, _NO_DRAFTER),
+        ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, _NO_DRAFTER),
         (_HEADS | {Way.TOKEN_ONLY_HEADS}, NOT_NEEDED + "Medusa heads need the last state only"),
     ),
     _rule("counter", "switched_off", "requests whose drafts are switched off are counted"),

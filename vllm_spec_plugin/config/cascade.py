@@ -61,9 +61,6 @@ class CascadeConfig(Section):
             if not (proposer.drafts_from_text or proposer.is_native):
                 text = f"got {show(proposer.method)}; allowed before vllm: token-only methods, such as suffix"
                 problems.append((f"proposers[{i}].method", text))
-            elif getattr(proposer, "draft_sampling", "greedy") != "greedy":
-                text = "got sample, but vLLM verifies, which accepts greedy drafts only; allowed: greedy"
-                problems.append((f"proposers[{i}].draft_sampling", text))
         if not isinstance(last, NativeConfig):
             text = f"got {show(last.method)} after vllm; allowed: vllm as the last method"
             problems.append((f"proposers[{len(others)}].method", text))

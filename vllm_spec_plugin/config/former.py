@@ -14,9 +14,11 @@ _OWN_PIPELINE = {
     "min_confidence": "policy optimal plans draft lengths; remove it",
 }
 _NO_TABLES = "ngram drafts as suffix does, by the longest match of any length; remove it, or name method suffix"
+_CERTAIN = "drafts are the most frequent continuation; remove it"
 # By method, or by section, the keys that are gone since 0.3, and what stands for each.
 _FORMER: Mapping[object, Mapping[str, str]] = {
-    "ngram": {"mode": _NO_TABLES, "max_order": _NO_TABLES, "window": _NO_TABLES},
+    "suffix": {"draft_sampling": _CERTAIN},
+    "ngram": {"mode": _NO_TABLES, "max_order": _NO_TABLES, "window": _NO_TABLES, "draft_sampling": _CERTAIN},
     "draft_model": _OWN_PIPELINE,
     "eagle3": _OWN_PIPELINE,
     "draft_length": {"explore": "policy optimal needs no trials; remove it"},

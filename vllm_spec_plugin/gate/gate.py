@@ -10,7 +10,7 @@ from vllm_spec_plugin.compat.model_facts import Facts
 from vllm_spec_plugin.compat.read_facts import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.gate import refusals
-from vllm_spec_plugin.gate.ways import Way, parts_of, way_of
+from vllm_spec_plugin.gate.ways import parts_of, way_of
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_runner(runner: "GPUModelRunner", config: "PluginConfig", draft_layers:
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), draft_layers)
     settings = runner.vllm_config.additional_config
     assert isinstance(settings, dict)
-    refusals.check(Way.OWN, parts_of(config), facts, settings[KEY]["source"])
+    refusals.check(way_of(config, is_v2=False, is_async=False), parts_of(config), facts, settings[KEY]["source"])
 
 
 def facts_of(vllm_config: "VllmConfig", config: "PluginConfig") -> Facts:

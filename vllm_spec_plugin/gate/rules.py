@@ -204,6 +204,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "--kv-transfer-config",
+        DRAFT_MODELS,
+        lambda facts: facts.server.kv_connector,
+        "it stores and loads the target's keys and values only",
+        "no KV connector",
+    ),
+    Rule(
+        "--kv-transfer-config",
         BESIDE_VLLM,
         lambda facts: facts.server.kv_connector,
         "drafts were not tested with it",

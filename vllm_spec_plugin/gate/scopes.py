@@ -24,7 +24,7 @@ class Scope:
     part: Part | None = None
 
 
-_OWN = frozenset({Way.OWN})
+_OWN = frozenset({Way.OWN, Way.TOKEN_ONLY_V1})
 OWN = Scope(
     "own proposers, V1",
     _OWN,

@@ -11,6 +11,7 @@ class Way(StrEnum):
     """Every way to draft. A rule of the gate names those it refuses; tests give each way's answer to the others."""
 
     OWN = "own proposers, V1"
+    TOKEN_ONLY_V1 = "token-only, V1"
     VLLM_V1 = "vLLM's drafter, V1"
     VLLM_V2 = "vLLM's drafter, V2"
     VLLM_ASYNC = "vLLM's drafter, asynchronous"
@@ -43,7 +44,7 @@ def way_of(config: "PluginConfig", *, is_v2: bool, is_async: bool) -> Way:
     if config.is_native:
         return Way.VLLM_ASYNC if is_async else Way.VLLM_V2 if is_v2 else Way.VLLM_V1
     if not is_v2:
-        return Way.OWN
+        return Way.TOKEN_ONLY_V1 if config.drafts_from_text else Way.OWN
     if config.drafts_from_text:
         return Way.TOKEN_ONLY
     if is_cascade:

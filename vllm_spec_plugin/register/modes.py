@@ -56,7 +56,7 @@ NATIVE = DraftingMode(
 )
 # Texts, and one of vLLM's drafters where these have nothing.
 MIXED = DraftingMode(
-    (f"{_SCHEDULING}.mixed.MixedScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True
+    (f"{_SCHEDULING}.native.NativeScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True
 )
 # On the V2 runner: texts alone, heads alone, and heads where texts have nothing.
 TEXT = DraftingMode(

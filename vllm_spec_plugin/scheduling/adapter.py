@@ -1,30 +1,39 @@
-"""Connects vLLM's scheduler to the draft-length policy: limits of a step's drafts, and their outcomes."""
+"""Connects vLLM's scheduler to the draft-length policy: plans of a step's drafts, and their outcomes."""
 
-import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from vllm_spec_plugin.compat.kv_cache import Request
-from vllm_spec_plugin.compat.scheduler import ModelRunnerOutput, SchedulerOutput
+from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.config import PluginConfig
-from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.policy.control import (
-    Drafting,
-    DraftLengthControl,
-    DraftRequest,
-    StepBatch,
-    StepMode,
-)
+from vllm_spec_plugin.policy.control import Drafting, DraftLengthControl
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
-from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
-from vllm_spec_plugin.scheduling.eligibility import why_without_drafts
-from vllm_spec_plugin.scheduling.step_ledger import Step, StepLedger
-from vllm_spec_plugin.turns import Turns, asked, length_of
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters
+from vllm_spec_plugin.scheduling.served_requests import ServedRequests
+from vllm_spec_plugin.scheduling.step_planner import StepPlanner
+from vllm_spec_plugin.scheduling.steps import Drafted, Step
+from vllm_spec_plugin.turns import length_of, tried
 
-logger = logging.getLogger("vllm.vllm_spec_plugin")
+_NO_STEP = Step(rests=True)
+
+
+class DrafterTraits(NamedTuple):
+    """What planning must know of a drafter in vLLM's runner, the last proposer of a configuration.
+
+    Attributes:
+        is_async: whether steps are planned before the last outcome is known. Then a step's outcome comes before its
+            drafting ends, which is part of the next step's time.
+        bounds_min_tokens: whether no draft may reach the `min_tokens` of its request.
+        samples_drafts: whether drafts of requests that sample are sampled.
+    """
+
+    is_async: bool = False
+    bounds_min_tokens: bool = False
+    samples_drafts: bool = False
 
 
 class DraftLengthAdapter:
@@ -32,19 +41,25 @@ class DraftLengthAdapter:
 
     It runs in the scheduler's process only: draft lengths are decided once, and sent to the ranks.
 
-    Work per request is done only for requests that may have drafts, in steps for which the policy plans drafts. A
-    policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
-
-    A step goes through `started`, `plan`, `take_step`, `verified`, `ended` and, if it drafts, `drafted`.
+    A step goes through `plan`, `take_step`, `verified`, `ended` and, unless its drafts stay on the device, `drafted`.
+    Its time ends with its outcome, and begins with the outcome before, or with its planning after a pause. So it
+    includes the drafting of what it verifies, and that of a drafter in the runner.
 
     Attributes:
         control: the policy.
-        ledger: steps that were planned and have not ended.
-        pending: turns and source of requests that had turns in the latest step that sampled them.
+        requests: requests that may have drafts.
+        native: index of the drafter in vLLM's runner; None without one.
+        latest: the step that was planned last.
+        latest_ended: the step whose outcome came last; with synchronous scheduling until another is planned.
     """
 
     def __init__(
-        self, control: DraftLengthControl, config: PluginConfig, max_model_len: int, counters: CountersByMethod
+        self,
+        control: DraftLengthControl,
+        config: PluginConfig,
+        max_model_len: int,
+        counters: CountersByMethod,
+        drafter: DrafterTraits | None = None,
     ) -> None:
         """Connects a policy.
 
@@ -53,208 +68,101 @@ class DraftLengthAdapter:
             config: the plugin's configuration.
             max_model_len: maximum tokens of a request.
             counters: counters to which decisions are added.
+            drafter: the drafter in vLLM's runner; None without one.
         """
-        self.control = control
-        self.ledger = StepLedger()
-        self._proposers = config.proposers
-        self._methods = [proposer.method for proposer in config.proposers]
+        self.control, self._counters, self._proposers = control, counters, config.proposers
+        self.native = None if drafter is None else len(self._proposers) - 1
+        self._methods = [proposer.method for proposer in self._proposers]
         self._decisions = DecisionCounters(counters, config.proposer.method, self._methods)
-        self._most = config.draft_length.tokens
-        self._max_model_len = max_model_len
+        traits = drafter or DrafterTraits()
+        self._is_async = traits.is_async
+        self.requests = ServedRequests(
+            config,
+            max_model_len,
+            bounds_min_tokens=traits.bounds_min_tokens,
+            samples_drafts=traits.samples_drafts,
+        )
         self._uncomputed = UncomputedTokens(config.kv_proposer, len(self._proposers))
-        self._nothing = (0,) * len(self._proposers)
+        self._planner = StepPlanner(control, self.requests, self._uncomputed, self._decisions, self._methods)
         self._no_drafting = (Drafting(0, 0, 0, 0.0),) * len(self._proposers)
-        # Of requests that may be drafted for, while they live.
-        self._limits: dict[str, DraftLimits] = {}
-        # A constant policy's plans by limits.
-        self._constant: dict[tuple[int, ...], Turns] = {}
-        # Not needed for one proposer with a constant policy.
-        self.pending: dict[str, tuple[Turns, int | None]] = {}
+        # Of drafts that wait to be verified; not needed for one proposer with a constant policy. And the work on them.
+        self._waiting: dict[str, Drafted] = {}
+        self._drafting = self._no_drafting
         self._tracks_sources = not control.is_constant or len(self._proposers) > 1
-        # The latest step whose outcome is known: its drafts may still be made.
-        self._ended: Step | None = None
+        self._under_way: deque[Step] = deque()
+        self.latest = self.latest_ended = _NO_STEP
+        self._last_outcome, self._is_busy = 0.0, False
 
     def add(self, request: Request) -> None:
-        """Reads a new request's limits; one that is served without drafts is counted, and never planned for."""
-        if reason := self._why_without_drafts(request):
+        """Takes a new request; one that is served without drafts is counted, and never planned for."""
+        if reason := self.requests.add(request):
             self._decisions.without_drafts(reason)
-            return
-        assert request.sampling_params is not None, "it would have a reason"
-        options = read_options(request.sampling_params.extra_args)
-        limits = DraftLimits.of(
-            request.num_prompt_tokens + request.max_tokens, options, self._most, self._proposers, self._max_model_len
-        )
-        if any(limits.usual):
-            self._limits[request.request_id] = limits
-
-    def _why_without_drafts(self, request: Request) -> str | None:
-        """Returns why a request gets no drafts; one of `WITHOUT_DRAFTS`."""
-        params = request.sampling_params
-        budget = None if params is None else params.thinking_token_budget
-        return why_without_drafts(params is not None, budget, request.resumable, request.prompt_embeds)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""
-        self.pending.pop(request_id, None)
+        self._waiting.pop(request_id, None)
         self._uncomputed.forget(request_id)
-        if self._limits.pop(request_id, None) is not None:
+        if self.requests.forget(request_id):
             self.control.forget(request_id)
-            if not self._limits:
-                self.ledger.clear()
+            if not self.requests.ids:
+                self.latest = self.latest_ended = _NO_STEP
 
-    @property
-    def latest(self) -> dict[str, Turns]:
-        """Turns of each request with turns in the latest plan."""
-        return self.ledger.latest.turns
-
-    @property
-    def to_draft(self) -> Mapping[str, Turns]:
-        """Turns of each request with turns in the step whose outcome came last."""
-        return self._ended.turns if self._ended is not None else {}
-
-    def started(self) -> None:
-        """Begins a step, whose planning starts; the step before ends."""
-        now = time.perf_counter()
-        self._finish(now)
-        self.ledger.begin(now)
-
-    def admitted(self, output: SchedulerOutput, loaded: Mapping[str, int]) -> None:
-        """Notes what a proposer with KV finds of texts that a step admits.
-
-        Args:
-            output: vLLM's plan.
-            loaded: see `StepPlan`.
-        """
-        if self._uncomputed.proposer is not None and not self.control.is_constant:
-            self._uncomputed.admit(output, self._limits, loaded)
+    def now(self) -> float:
+        """Returns the time, for `plan`."""
+        return time.perf_counter()
 
     def plan(
-        self, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int]
-    ) -> dict[str, Turns]:
+        self, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int], begun: float
+    ) -> Step:
         """Plans the drafts at the end of a step that vLLM has planned.
 
         Args:
             output: vLLM's plan.
             running: all running requests.
             max_step_tokens: returns the number of tokens for which the next step has room.
+            begun: the time (`now`) when the planning of the step began.
 
         Returns:
-            The turns, at least one, of each request of the step that gets drafts.
+            The step, with turns of each request that gets drafts.
         """
-        step = self.ledger.latest
-        if self.control.is_constant:
-            if self._limits:
-                self._plan_constant(step, output, running)
-        else:
-            self._plan_step(step, output, running, max_step_tokens)
-        return step.turns
+        before, self.latest = self.latest, Step(begun=begun, drafting=self._drafting)
+        step, self._drafting = self.latest, self._no_drafting
+        if not self._is_async:
+            self.latest_ended = _NO_STEP
+        self._under_way.append(step)
+        step.drafted_as = self._take_drafts(before, output)
+        if self._uncomputed.proposer is not None and not self.control.is_constant:
+            self._uncomputed.admit(output, self.requests.ids)
+        self._planner.plan(step, before, output, running, max_step_tokens)
+        if self.native is not None and step.is_measured:
+            step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
+        return step
 
-    def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
-        scheduled, turns = output.num_scheduled_tokens, step.turns
-        for request in running:
-            request_id = request.request_id
-            own = self._limits.get(request_id)
-            if own is None or request_id not in scheduled:
-                continue
-            limits = own.at(request.num_tokens)
-            if limits is not None:
-                turns[request_id] = self._constant_plan(limits)
-        if turns:
-            self._decisions.chosen(turns.values())
-
-    def _constant_plan(self, limits: tuple[int, ...]) -> Turns:
-        plan = self._constant.get(limits)
-        if plan is None:
-            request = DraftRequest("", limits, self._nothing)
-            [plan] = self.control.plan([request], StepBatch(1, 1, 0, sum(limits)))
-            self._constant[limits] = plan
-        return plan
-
-    def _plan_step(
-        self, step: Step, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: Callable[[], int]
-    ) -> None:
-        kv_proposer, before = self._uncomputed.proposer, self.ledger.before
-        drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
-        if not (self._limits or drafts):
-            return
-        mode = None
-        if self._limits and scheduled:
-            mode = self.control.begin_step(num_running, may_skip=not (drafts or before.turns))
-            if mode is not StepMode.DRAFTS:
-                off = scheduled.keys() & self._limits.keys()
-                self._decisions.not_chosen(len(off))
-                if before.turns:
-                    self._decisions.switched_off(off, before.turns)
-                if mode is StepMode.SKIPPED:
-                    return
-        step.is_measured, step.drafting = True, step.drafting or self._no_drafting
-        step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
-        step.context = sum([request.num_computed_tokens for request in running])
-        if drafts:
-            step.num_drafts = sum(map(len, drafts.values()))
-            step.has_drafts = step.num_drafts > 0
-        if step.num_requests == before.num_requests:
-            step.forecast = before.promise
-        if mode is not StepMode.DRAFTS:
-            return
-        requests, batch = self._requests(scheduled, running, step.context, max_step_tokens())
-        if not requests:
-            return
-        chosen = self.control.plan(requests, batch)
-        step.promise = self.control.forecast
-        for request, turns in zip(requests, chosen, strict=True):
-            if turns:
-                step.turns[request.request_id] = turns
-                if kv_proposer is not None:
-                    step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
-        self._decisions.chosen(chosen)
-        if before.turns and () in chosen:
-            left_out = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
-            self._decisions.switched_off(left_out, before.turns)
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", explain(requests, chosen, step.promise, self.control.acceptance, self._methods))
-
-    def _requests(
-        self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, max_step_tokens: int
-    ) -> tuple[list[DraftRequest], StepBatch]:
-        """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
-        requests, base_tokens, others = [], 0, 0
-        uncomputed, keeps_kv = self._nothing, self._uncomputed.proposer is not None
-        for request in running:
-            request_id = request.request_id
-            if request_id not in scheduled:
-                continue
-            num_tokens, is_chunk = request.num_tokens, request.is_prefill_chunk
-            if is_chunk:
-                base_tokens += min(num_tokens - request.num_computed_tokens, max(max_step_tokens - base_tokens, 0))
-            else:
-                base_tokens += 1
-            own = self._limits.get(request_id)
-            limits = None if own is None else own.at(num_tokens)
-            if limits is None:
-                others += not is_chunk
-                continue
-            if keeps_kv:
-                uncomputed = self._uncomputed.of(request_id, num_tokens)
-            requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
-        return requests, StepBatch(base_tokens, len(running), context, max(max_step_tokens - base_tokens, 0), others)
+    def _take_drafts(self, before: Step, output: SchedulerOutput) -> dict[str, Drafted]:
+        """Returns how the drafts were made that a step may verify."""
+        scheduled, waiting = output.num_scheduled_tokens, self._waiting
+        if self._is_async and self._tracks_sources:
+            assert self.native is not None
+            turns, no_drafts = before.turns, before.in_prompt
+            return {name: (turns[name], self.native) for name in turns if name in scheduled and name not in no_drafts}
+        taken = {name: waiting.pop(name) for name in scheduled if name in waiting} if waiting else {}
+        if self.native is not None:
+            # vLLM's runner keeps drafts for one step.
+            waiting.clear()
+        return taken
 
     def source(self, request_id: str) -> int:
         """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""
-        _, source = self.pending.get(request_id, ((), None))
+        _, source = self._waiting.get(request_id, ((), None))
         return source or 0
 
     def note_estimates(self) -> None:
         """Adds the policy's present estimates of acceptance to the counters."""
         self._decisions.estimated(self.control.acceptance)
 
-    def is_served(self, request_id: str) -> bool:
-        """Whether a request may have drafts, and has not ended. A KV connector may keep finished ones."""
-        return request_id in self._limits
-
     def take_step(self) -> Step:
         """Returns the earliest planned step, of which the outcome has come."""
-        return self.ledger.take()
+        return self._under_way.popleft()
 
     def verified(
         self,
@@ -263,7 +171,7 @@ class DraftLengthAdapter:
         drafted: int,
         accepted: int,
         num_output_tokens: int,
-        nodes: tuple[int, ...] | None,
+        nodes: tuple[int, ...] | None = None,
     ) -> int:
         """Reports the outcome of a step for a request that had drafts or turns.
 
@@ -278,91 +186,82 @@ class DraftLengthAdapter:
         Returns:
             Index of the drafts' proposer.
         """
-        pending = self.pending.pop(request_id, None)
-        if pending is None:
-            return 0
-        turns, source = pending
+        made = step.drafted_as.get(request_id)
+        if made is None:
+            return self.native or 0
+        turns, source = made
         if not self.control.is_constant:
             step.num_accepted += accepted
             self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
         return source or 0
 
-    def ended(self, step: Step, outcome: ModelRunnerOutput, *, num_output: int, is_busy: bool) -> None:
-        """Takes a step whose outcome has come; it ends with the planning of the next one.
+    def ended(self, step: Step, num_output: int, *, is_busy: bool) -> None:
+        """Takes a step whose outcome has come, and reports its time to the policy.
 
         Args:
             step: the step, from `take_step`.
-            outcome: the worker's `ModelRunnerOutput` of it.
             num_output: output tokens of the step.
             is_busy: whether another step follows at once.
         """
-        if step.turns and self._tracks_sources and (sampled := outcome.sampled_token_ids):
-            index = outcome.req_id_to_index
-            step.sampled = {request_id for request_id in step.turns if sampled[index[request_id]]}
-        step.num_output, self._ended = num_output, step
-        if not is_busy:
-            self._finish(time.perf_counter())
+        now = self.now()
+        begun = self._last_outcome if self._is_busy else max(step.begun, self._last_outcome)
+        step.seconds, step.num_output = now - begun, num_output
+        if self.native is not None:
+            self._add_drafter(step, self.latest_ended if self._is_async else step, self.native)
+        self._last_outcome, self._is_busy, self.latest_ended = now, is_busy, step
+        if not step.is_measured or not step.num_tokens:
+            return
+        if step.forecast is not None:
+            self._decisions.compare(step.forecast, num_output, step.seconds)
+        self.control.measured(step)
+
+    def _add_drafter(self, step: Step, drafted_in: Step, drafter: int) -> None:
+        """Adds the work of a drafter in the runner to a step, whose time it is part of."""
+        longest = drafted_in.longest(drafter)
+        # vLLM's drafters make the first pass also for no drafts.
+        passes = 0 if drafted_in.rests else 1 if self._proposers[drafter].drafts_in_one_pass else max(longest, 1)
+        step.drafter_passes = passes + (drafted_in.caught_up > 0)
+        self._counters.of(self._methods[drafter]).drafter_passes += step.drafter_passes
+        num_drafted = longest * drafted_in.num_requests
+        native = Drafting(longest, num_drafted, drafted_in.caught_up, 0.0, is_timed=False)
+        step.drafting = (*step.drafting[:drafter], native)
 
     def drafted(self, requests: Mapping[str, Request], result: DraftResult) -> None:
-        """Records the drafts of the step that ended last, if it had turns.
+        """Records the drafts after the step that ended last, if it had turns; the next step verifies them.
 
         Args:
             requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
-            result: the worker's message with the drafts.
+            result: the drafts of proposers outside vLLM's runner; a drafter in it has drafted for all others.
         """
-        step = self._ended
-        if step is None or not step.turns or not self._tracks_sources:
+        step = self.latest_ended
+        if not step.turns or not self._tracks_sources:
             return
-        longest_asked, caught_up = self._await_drafts(step, requests, result.sources)
-        if result.counters is not None:
-            step.drafting = self._drafting(result.counters, longest_asked, caught_up)
-
-    def _await_drafts(
-        self, step: Step, requests: Mapping[str, Request], sources: Mapping[str, int]
-    ) -> tuple[list[int], int]:
-        """Keeps turns and sources of the drafts that a step made until they are verified.
-
-        Returns:
-            Returns per proposer the longest planned draft, and the text tokens that the one with KV computed.
-        """
         longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._uncomputed.proposer
+        alive = self.requests.ids
         for request_id, turns in step.turns.items():
-            source, is_alive = sources.get(request_id), request_id in self._limits
-            if request_id in step.sampled:
-                turns_taken = turns if len(turns) == 1 else asked(turns, source)
-                for i, length in turns_taken:
+            is_alive = request_id in alive
+            if request_id not in step.in_prompt:
+                source = result.sources.get(request_id, self.native)
+                taken = turns if len(turns) == 1 else tried(turns, source)
+                for i, length in taken:
                     if length > longest[i]:
                         longest[i] = length
                 if is_alive:
-                    self.pending[request_id] = (turns, source)
+                    self._waiting[request_id] = (turns, source)
             else:
                 # Of a text that is not through, the first proposer computes what there is, if it keeps KV.
-                turns_taken = turns[:1]
-            if kv_proposer is not None and length_of(turns_taken, kv_proposer):
+                taken = turns[:1]
+            if kv_proposer is not None and length_of(taken, kv_proposer):
                 caught_up += step.uncomputed.get(request_id, 0)
                 if is_alive:
                     self._uncomputed.computed(request_id, requests[request_id].num_tokens)
-        return longest, caught_up
+        if result.counters is not None:
+            self._drafting = self._work(result.counters, longest, caught_up)
 
-    def _drafting(self, counted: CountersByMethod, longest: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
+    def _work(self, counted: CountersByMethod, longest: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
         drafting = []
         for i, proposer in enumerate(self._proposers):
             did = counted.of(proposer.method)
             tokens = caught_up if i == self._uncomputed.proposer else 0
             drafting.append(Drafting(longest[i], did.draft_tokens, tokens, did.proposer_seconds))
         return tuple(drafting)
-
-    def _finish(self, now: float) -> None:
-        step, self._ended = self._ended, None
-        if step is None:
-            return
-        self.ledger.finish(step, now)
-        self._measured(step)
-
-    def _measured(self, step: Step) -> None:
-        """Tells the policy of a step whose time is known."""
-        if not step.is_measured or not step.num_tokens:
-            return
-        if step.forecast is not None:
-            self._decisions.compare(step.forecast, step.num_output, step.seconds)
-        self.control.measured(step)

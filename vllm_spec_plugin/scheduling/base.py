@@ -1,13 +1,13 @@
 """Shared by our schedulers, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
 import time
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.compat.scheduler import (
+    DraftTokenIds,
     EngineCoreOutputs,
     ModelRunnerOutput,
     Scheduler,
@@ -16,21 +16,23 @@ from vllm_spec_plugin.compat.scheduler import (
     disable_placeholder_drafts,
 )
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.messages import DraftResult, result_of
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.policy.control import DraftLengthControl
+from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
-from vllm_spec_plugin.scheduling.step_ledger import Step
+from vllm_spec_plugin.scheduling.steps import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
+from vllm_spec_plugin.scheduling.text_drafts import TextDrafts
 
 # Between two messages of counters to the frontend, while requests run.
 COUNTERS_SECONDS = 0.25
-# Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
-VerifiedCounts = dict[tuple[int, int, int], int]
 
 
 class SpecScheduling(Scheduler):
-    """Follows requests that may have drafts, counts outcomes of drafts, and groups the stream.
+    """Follows requests that may have drafts, drafts from their texts, counts outcomes of drafts, groups the stream.
 
     A subclass connects its policy in its constructor. It may also be a subclass of vLLM's `AsyncScheduler`.
 
@@ -38,10 +40,26 @@ class SpecScheduling(Scheduler):
         counters_seconds: minimum time between two messages of counters to the frontend, while requests run.
     """
 
-    def _connect(self, config: PluginConfig, adapter: DraftLengthAdapter, counters: CountersByMethod) -> None:
-        """Connects the policy, once vLLM's scheduler is there."""
+    def _connect(
+        self,
+        config: PluginConfig,
+        control: DraftLengthControl,
+        texts: Sequence[ProposerConfig],
+        drafter: DrafterTraits | None = None,
+    ) -> None:
+        """Connects policy and proposers, once vLLM's scheduler is there.
+
+        Args:
+            config: the plugin's configuration.
+            control: the policy.
+            texts: the first proposers of the configuration, which draft here.
+            drafter: see `DraftLengthAdapter`.
+        """
         disable_placeholder_drafts(self)
-        self._adapter, self._counters = adapter, counters
+        self._counters = CountersByMethod()
+        self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter)
+        vocab_size = self.vllm_config.model_config.get_vocab_size()
+        self._texts = TextDrafts(texts, config, vocab_size) if texts else None
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._shared_scope = config.text_scope
@@ -56,7 +74,7 @@ class SpecScheduling(Scheduler):
         """Registers a request; a further turn of a streaming session is not a new one."""
         if request.request_id not in self.requests:
             self._adapter.add(request)
-            if self._shared_scope is not None and self._adapter.is_served(request.request_id):
+            if self._shared_scope is not None and request.request_id in self._adapter.requests.ids:
                 shares = scope_of(request.cache_salt, self._shared_scope) == GLOBAL
                 self._counters.of(self._method).requests_without_salt += shares
         super().add_request(request)
@@ -67,6 +85,8 @@ class SpecScheduling(Scheduler):
         if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
             self._stream.drop(request_id)
         self._adapter.forget(request_id)
+        if self._texts is not None:
+            self._texts.finish(request_id)
         acceptance = self._acceptance.ended(request_id)
         if acceptance is not None:
             self._counters.of(self._method).ended.append(acceptance)
@@ -77,82 +97,82 @@ class SpecScheduling(Scheduler):
         free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
         return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
 
-    def _end_step(
-        self,
-        scheduler_output: SchedulerOutput,
-        model_runner_output: ModelRunnerOutput,
-        nodes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-        depths: Mapping[str, int] = MappingProxyType({}),
-    ) -> dict[int, EngineCoreOutputs]:
-        """Counts the outcome of the earliest step, lets vLLM take it, and reports it to the policy.
+    def _draft_from_texts(self) -> Collection[str]:
+        """Drafts for requests of the step that ended last, before the next one is planned.
 
-        Args:
-            scheduler_output: vLLM's plan of the step.
-            model_runner_output: its outcome.
-            nodes: see `_count_acceptance`.
-            depths: see `_count_acceptance`.
+        A draft from a text takes the place of a drafter's, which was made before the step's tokens were known here.
 
         Returns:
-            The outputs to the frontend.
+            The requests with such a draft.
         """
-        step = self._adapter.take_step()
-        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
-        if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            self._count_acceptance(step, scheduler_output, model_runner_output, nodes, depths)
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
-        is_busy = bool(self.running or self.waiting)
-        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
-        return self._regrouped(outputs)
+        if self._texts is None or not (turns := self._adapter.latest_ended.turns):
+            return ()
+        views = self._texts.views(turns, self.requests, self._adapter.requests.room)
+        found, counters, sources = self._texts.draft(views)
+        self._counters.add(counters)
+        self._adapter.drafted(self.requests, DraftResult(counters, sources))
+        if found:
+            super().update_draft_token_ids(DraftTokenIds(list(found), list(found.values())))
+        return found
 
-    def _count_acceptance(
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        """Counts the outcome of the earliest step, lets vLLM take it, and reports it to the policy."""
+        step, result = self._adapter.take_step(), result_of(model_runner_output)
+        if result.counters is not None:
+            self._counters.add(result.counters)
+        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
+        if num_output and (scheduler_output.scheduled_spec_decode_tokens or step.drafted_as):
+            self._count_outcomes(step, scheduler_output, model_runner_output, result.accepted_nodes)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._adapter.ended(step, num_output, is_busy=bool(self.running or self.waiting))
+        if self._stream is not None:
+            self._stream.regroup(outputs)
+        return outputs
+
+    def _count_outcomes(
         self,
         step: Step,
         scheduler_output: SchedulerOutput,
         model_runner_output: ModelRunnerOutput,
         nodes: Mapping[str, tuple[int, ...]],
-        depths: Mapping[str, int],
     ) -> None:
         """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy.
 
         Args:
-            step: the step, from `take_step`.
+            step: the step.
             scheduler_output: vLLM's plan of it.
             model_runner_output: its outcome.
             nodes: by request with a tree with branches, numbers of the accepted nodes in the order sent.
-            depths: by request with a tree with branches, its depth.
         """
-        drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
-        invalid = scheduler_output.num_invalid_spec_tokens or {}
+        drafts, invalid = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_invalid_spec_tokens or {}
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-        counts: VerifiedCounts = {}
-        for request_id in scheduler_output.num_scheduled_tokens if adapter.pending else drafts:
-            own = drafts.get(request_id, ())
-            if not own and request_id not in adapter.pending:
+        # Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
+        counts: dict[tuple[int, int, int], int] = {}
+        served, depths = self._adapter.requests.ids, self._tree_depths()
+        for request_id in dict.fromkeys((*step.drafted_as, *drafts)):
+            row = index.get(request_id)
+            if row is None or not sampled[row] or request_id not in served:
                 continue
-            accepted = len(sampled[index[request_id]]) - 1
-            if accepted < 0 or not adapter.is_served(request_id):
-                continue
+            accepted = len(sampled[row]) - 1
             # A grammar's placeholders were never drafts.
-            drafted = len(own) - invalid.get(request_id, 0) if invalid else len(own)
-            num_output_tokens = requests[request_id].num_output_tokens + accepted + 1
-            source = adapter.verified(step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
+            drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
+            num_output_tokens = self.requests[request_id].num_output_tokens + accepted + 1
+            source = self._adapter.verified(
+                step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id)
+            )
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
                 # A tree has one position per level.
                 kind = source, min(drafted, depths.get(request_id, drafted)), accepted
                 counts[kind] = counts.get(kind, 0) + 1
-        self._count_verified(counts)
-
-    def _count_verified(self, counts: VerifiedCounts) -> None:
-        """Counts a step's verified drafts."""
         for (source, drafted, accepted), num_drafts in counts.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 
-    def _regrouped(self, outputs: dict[int, EngineCoreOutputs]) -> dict[int, EngineCoreOutputs]:
-        """Returns a step's outputs to the frontend, with their tokens in groups if these are configured."""
-        if self._stream is not None:
-            self._stream.regroup(outputs)
-        return outputs
+    def _tree_depths(self) -> Mapping[str, int]:
+        """Returns by request with a tree with branches that the latest step verified, its depth."""
+        return {}
 
     def make_stats(self, *args: Any, **kwargs: Any) -> SchedulerStats | None:
         """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""

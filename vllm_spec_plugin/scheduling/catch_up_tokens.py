@@ -1,6 +1,6 @@
 """Text tokens that the proposer with a KV cache of its own has not computed."""
 
-from collections.abc import Mapping
+from collections.abc import Container
 
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 
@@ -18,24 +18,22 @@ class UncomputedTokens:
         self._nothing = (0,) * num_proposers
         self._computed: dict[str, int] = {}
 
-    def admit(self, output: SchedulerOutput, limits: Mapping[str, object], loaded: Mapping[str, int]) -> None:
+    def admit(self, output: SchedulerOutput, served: Container[str]) -> None:
         """Notes how much of admitted texts the prefix cache had: the proposer's part of it is there too.
 
         Args:
             output: vLLM's `SchedulerOutput`.
-            limits: requests that may have drafts.
-            loaded: see `StepPlan`.
+            served: requests that may have drafts.
         """
         for request_id in output.preempted_req_ids or ():
             self._computed.pop(request_id, None)
         for new in output.scheduled_new_reqs:
-            if new.req_id in limits:
-                self._computed[new.req_id] = loaded.get(new.req_id, new.num_computed_tokens)
+            if new.req_id in served:
+                self._computed[new.req_id] = new.num_computed_tokens
         cached = output.scheduled_cached_reqs
         for request_id in cached.resumed_req_ids:
-            if request_id in limits:
-                found = cached.num_computed_tokens[cached.req_ids.index(request_id)]
-                self._computed[request_id] = loaded.get(request_id, found)
+            if request_id in served:
+                self._computed[request_id] = cached.num_computed_tokens[cached.req_ids.index(request_id)]
 
     def of(self, request_id: str, num_tokens: int) -> tuple[int, ...]:
         """Returns, per proposer, the tokens that it lacks of a text of `num_tokens` tokens."""

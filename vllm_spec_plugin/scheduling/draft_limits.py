@@ -17,6 +17,7 @@ class DraftLimits:
         max_model_len: maximum tokens of a request.
         end: tokens of the text with all output tokens of the request.
         drafts_trees: per proposer, whether drafts may have branches.
+        least_end: tokens of the text with the minimum of output tokens, which no draft may reach; 0 without one.
     """
 
     usual: tuple[int, ...]
@@ -24,6 +25,7 @@ class DraftLimits:
     max_model_len: int
     end: int
     drafts_trees: tuple[bool, ...]
+    least_end: int = 0
 
     @classmethod
     def of(
@@ -33,6 +35,7 @@ class DraftLimits:
         max_tokens: int,
         proposers: Sequence[ProposerConfig],
         max_model_len: int,
+        least_end: int = 0,
     ) -> "DraftLimits":
         """Combines a request's options with the configuration.
 
@@ -42,6 +45,7 @@ class DraftLimits:
             max_tokens: the configuration's maximum draft length, in tokens.
             proposers: proposers of the configuration.
             max_model_len: maximum tokens of a request.
+            least_end: see the attribute.
         """
         max_tokens = max_tokens if options.max_tokens is None else min(options.max_tokens, max_tokens)
         return cls(
@@ -50,19 +54,22 @@ class DraftLimits:
             max_model_len,
             end,
             tuple(proposer.drafts_trees for proposer in proposers),
+            least_end,
         )
 
-    def at(self, num_tokens: int) -> tuple[int, ...] | None:
-        """Returns limits per proposer for the drafts after a step; None if all are 0.
-
-        The step adds one token before the drafts, and verification one after them.
+    def at(self, num_tokens: int, ahead: int = 1, most_ahead: int = 1) -> tuple[int, ...] | None:
+        """Returns limits per proposer for drafts; None if all are 0. Verification adds a token after the drafts.
 
         Args:
-            num_tokens: tokens of the text before the step.
+            num_tokens: tokens of the text.
+            ahead: minimum of tokens that come between it and the drafts, at most 1: a step adds one.
+            most_ahead: maximum of these tokens, if the text is shorter than `least_end`.
         """
-        if num_tokens <= self.usual_until:
+        if self.least_end <= num_tokens <= self.usual_until:
             return self.usual
-        room, depth = self.max_model_len - num_tokens - 2, self.end - num_tokens - 2
+        room, depth = self.max_model_len - num_tokens - ahead - 1, self.end - num_tokens - ahead - 1
+        if num_tokens < self.least_end:
+            room = min(room, self.least_end - num_tokens - most_ahead - 1)
         if room <= 0 or depth <= 0:
             return None
         pairs = zip(self.usual, self.drafts_trees, strict=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.engine.arms import REPOSITORY
 from tests.engine.v2 import runner_environment
+from vllm_spec_plugin.gate.scopes import OWN
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.models import model_path
 
@@ -45,7 +46,7 @@ class Served:
     @property
     def same_seeds(self) -> bool:
         """Whether a seeded request has the same outputs with drafts and without."""
-        return self.way == Way.OWN or self.runner == "v2"
+        return self.way in OWN.ways or self.runner == "v2"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class Served:
 
 SERVERS = {
     "own draft model": Served(Way.OWN, (_DRAFT_MODEL | {"draft_sampling": "probabilistic"},)),
-    "own cascade": Served(Way.OWN, (_PREDICTION, _SUFFIX)),
+    "own cascade": Served(Way.TOKEN_ONLY_V1, (_PREDICTION, _SUFFIX)),
     "own tree": Served(Way.OWN, (_MEDUSA | {"tree": [[0], [1], [0, 0], [0, 1]]},)),
     "draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL),)),
     "sampled draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL, draft_sample_method="probabilistic"),)),

@@ -131,9 +131,6 @@ proposer: {method: ngram}, verification: {lenience: 0.9, method: coupled}
 proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
     proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
     standard or block
-proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
-    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which accepts greedy drafts only; allowed:
-    greedy
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
     shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa

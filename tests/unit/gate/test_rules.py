@@ -81,6 +81,7 @@ CASES = [
     (target(has_mrope=True), OWN, "which has M-RoPE positions"),
     (target(attends_both_ways=True), TREES, "which has bidirectional attention for images"),
     (server(kv_connector="NixlConnector"), OWN, "--kv-transfer-config: got NixlConnector; drafts were not tested"),
+    (server(kv_connector="ExampleConnector"), DRAFT_MODELS, "--kv-transfer-config: got ExampleConnector; it stores"),
     (server(kv_connector="ExampleConnector"), TREES, "--kv-transfer-config: got ExampleConnector; a KV connector"),
     (
         server(kv_connector="ExampleConnector"),
@@ -127,10 +128,10 @@ def test_everything_else_is_served_with_chains(facts):
 
 
 def test_tested_connectors_are_served_with_chains_and_with_vllms_drafters_alone():
-    served = {Way.OWN, Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC}
+    served = {Way.OWN, Way.TOKEN_ONLY_V1, Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC}
     for name in TESTED_CONNECTORS:
         facts = server(kv_connector=name, is_asynchronous=True)
-        assert {way for way in Way if not refusals(way, PARTS - {Part.TREES}, facts)} == served
+        assert {way for way in Way if not refusals(way, frozenset(), facts)} == served
 
 
 NGRAM, HEADS = {"method": "ngram"}, {"method": "medusa", "model": "m"}
@@ -154,7 +155,7 @@ def test_parts_follow_from_the_proposers(proposer, parts):
 @pytest.mark.parametrize(
     ("proposer", "ways"),
     [
-        (NGRAM, [Way.OWN, Way.TOKEN_ONLY, Way.TOKEN_ONLY]),
+        (NGRAM, [Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY, Way.TOKEN_ONLY]),
         (HEADS, [Way.OWN, Way.HEADS, Way.HEADS_ASYNC]),
         (VLLM, [Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC]),
         ([NGRAM, HEADS], [Way.OWN, Way.TOKEN_ONLY_HEADS, Way.TOKEN_ONLY_HEADS]),

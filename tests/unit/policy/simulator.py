@@ -19,7 +19,7 @@ from vllm_spec_plugin.policy.control import (
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
 from vllm_spec_plugin.policy.request_index import RequestRows
-from vllm_spec_plugin.turns import Turns, asked, length_of
+from vllm_spec_plugin.turns import Turns, length_of, tried
 
 
 class Cost(NamedTuple):
@@ -250,6 +250,6 @@ def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> MadeDraf
 
 def _drafting(server: Server, lane: int, made: Sequence[MadeDraft]) -> Drafting:
     """Simulates a proposer's work in a step."""
-    longest = max(length_of(asked(draft.turns, draft.source), lane) for draft in made)
+    longest = max(length_of(tried(draft.turns, draft.source), lane) for draft in made)
     count = sum(draft.drafted for draft in made if draft.source == lane)
     return Drafting(longest, count, 0, server.drafting(lane, longest, count) if longest else 0.0)

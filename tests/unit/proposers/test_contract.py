@@ -23,10 +23,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "lookup": ({"method": "ngram", "min_order": 1}, {}),
     "shared": ({"method": "ngram", "shared": True}, {}),
     "frequency": ({"method": "ngram", "mode": "frequency", "min_order": 1}, {}),
-    "frequency, drawn": ({"method": "ngram", "mode": "frequency", "min_order": 1, "draft_sampling": "sample"}, {}),
     "suffix": ({"method": "suffix"}, {}),
     "suffix, shared": ({"method": "suffix", "shared": True, "shared_tokens": 1024}, {}),
-    "suffix, drawn": ({"method": "suffix", "min_order": 1, "draft_sampling": "sample"}, {}),
     "prediction": ({"method": "prediction"}, {"worker": predicting_worker}),
     "third party": ({"method": "bigram", "window": 64}, {}),
 }

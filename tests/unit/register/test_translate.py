@@ -65,7 +65,7 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
             "{method: suffix}\nverification: {lenience: 0.5}",
             r"=1: verification\.lenience below 1 needs V1",
         ),
-        ("{method: suffix, draft_sampling: sample}", r"draft_sampling: got the text 'sample', but vLLM's V2"),
+        ("{method: eagle3, model: head}", r"=1: the plugin's eagle3 needs V1"),
     ],
 )
 def test_on_v2_what_needs_verification_of_the_plugins_own_is_refused(monkeypatch, config_path, text, said):

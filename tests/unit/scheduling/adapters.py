@@ -56,7 +56,10 @@ def request(name, num_tokens=10, computed=None, max_tokens=100, num_output=1, ch
         max_tokens=max_tokens,
         num_output_tokens=num_output,
         is_prefill_chunk=chunk,
-        sampling_params=SimpleNamespace(extra_args=extra or None, thinking_token_budget=None),
+        num_output_placeholders=0,
+        sampling_params=SimpleNamespace(
+            extra_args=extra or None, thinking_token_budget=None, min_tokens=0, structured_outputs=None
+        ),
         resumable=False,
         prompt_embeds=None,
         is_finished=lambda: False,
@@ -91,27 +94,18 @@ def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
 
 
 def plan(adapter, step, running, max_step_tokens=100):
-    """Begins a step and plans it."""
-    adapter.started()
-    adapter.admitted(step, {})
-    return adapter.plan(step, running, lambda: max_step_tokens)
+    """Plans a step, and returns its turns."""
+    return adapter.plan(step, running, lambda: max_step_tokens, adapter.now()).turns
 
 
 def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, waiting=(), is_busy=True):
     """The outcome of a step that sampled these requests, and computed a part of the prompt of those `waiting`."""
     step = adapter.take_step()
     for one in requests:
-        if drafted or one.request_id in adapter.pending:
-            adapter.verified(step, one.request_id, drafted, accepted, one.num_output_tokens + accepted + 1, None)
-    everyone = [*requests, *waiting]
-    outcome = SimpleNamespace(
-        req_id_to_index={one.request_id: i for i, one in enumerate(everyone)},
-        sampled_token_ids=[[0] * (accepted + 1) for _ in requests] + [[] for _ in waiting],
-    )
-    living = {one.request_id: one for one in everyone}
-    num_output = len(requests) * (accepted + 1)
-    adapter.ended(step, outcome, num_output=num_output, is_busy=is_busy)
-    adapter.drafted(living, DraftResult(counted, sources or {}))
+        if drafted or one.request_id in step.drafted_as:
+            adapter.verified(step, one.request_id, drafted, accepted, one.num_output_tokens + accepted + 1)
+    adapter.ended(step, len(requests) * (accepted + 1), is_busy=is_busy)
+    adapter.drafted({one.request_id: one for one in [*requests, *waiting]}, DraftResult(counted, sources or {}))
 
 
 def counted_of(control, method="draft_model"):

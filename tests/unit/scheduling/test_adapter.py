@@ -20,7 +20,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.policy.control import Drafting
-from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
+from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 
 
 def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
@@ -46,10 +46,10 @@ def test_vllms_sampled_drafts_are_not_for_what_a_grammar_may_cut(samples_drafts,
     config = parse_config({"proposer": {"method": "vllm", "config": {"method": "draft_model", "model": "d"}}}, "a.yaml")
     counters, asked = CountersByMethod(), request("a")
     asked.sampling_params.structured_outputs, asked.sampling_params.temperature = grammar, temperature
-    kind = {"is_async": False, "bounds_min_tokens": False, "samples_drafts": samples_drafts}
-    adapter = NativeAdapter(Listening(), config, 64, counters, **kind)
+    traits = DrafterTraits(samples_drafts=samples_drafts)
+    adapter = DraftLengthAdapter(Listening(), config, 64, counters, traits)
     adapter.add(asked)
-    assert adapter.is_served("a") == served
+    assert ("a" in adapter.requests.ids) == served
     assert counters.of("vllm").without_drafts == ({} if served else {"grammar": 1})
 
 
@@ -90,16 +90,6 @@ def test_what_the_prefix_cache_had_is_known_of_requests_that_came_while_nothing_
     assert control.requests[0].uncomputed_tokens == (25,)
 
 
-def test_a_connector_loads_nothing_for_the_draft_model():
-    control = Listening()
-    a = request("a", num_tokens=40)
-    adapter = make(control, a)
-    step = output({"a": 8}, new={"a": 32})
-    adapter.admitted(step, {"a": 16})
-    adapter.plan(step, [a], lambda: 100)
-    assert control.requests[0].uncomputed_tokens == (24,)
-
-
 def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
     control, a = Listening(), request("a")
     adapter = make(control, a)
@@ -132,10 +122,12 @@ def test_a_prompt_that_is_not_through_was_not_drafted_for():
     adapter = make(control, a)
     assert plan(adapter, output({"a": 20}), [a])
     end(adapter, waiting=[a])
-    assert not adapter.pending
+    a.is_prefill_chunk = False
     plan(adapter, output({"a": 20}), [a])
+    assert not adapter.latest.drafted_as
     end(adapter, a)
-    assert "a" in adapter.pending
+    plan(adapter, output({"a": 5}), [a])
+    assert "a" in adapter.latest.drafted_as
     assert control.told == []
 
 
@@ -161,8 +153,8 @@ def test_the_proposers_of_a_cascade_are_asked_in_turn():
     end(adapter, a, drafted=4, accepted=4)
     told = [(turns, source, drafted, accepted) for _, turns, source, drafted, accepted, *_ in control.told]
     assert told == [(turns, 1, 4, 2), (turns, None, 0, 0), (turns, 0, 4, 4)]
-    assert [did.longest for did in control.steps[0].drafting] == [4, 4]
-    assert [did.caught_up for did in control.steps[0].drafting] == [0, 24]
+    assert [did.longest for did in control.steps[1].drafting] == [4, 4]
+    assert [did.caught_up for did in control.steps[1].drafting] == [0, 24]
 
 
 def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
@@ -172,11 +164,11 @@ def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
     running = [SimpleNamespace(num_computed_tokens=5), SimpleNamespace(num_computed_tokens=7)]
     adapter = make(control, request("a"), request("b"))
     for now in (1.0, 1.5, 2.0):
-        clock.now = now
         assert plan(adapter, output({"a": 1, "b": 1}), running, None) == {}
-        adapter.ended(adapter.take_step(), None, num_output=2, is_busy=True)
+        clock.now = now
+        adapter.ended(adapter.take_step(), 2, is_busy=True)
     assert (control.num_plans, control.told) == (0, [])
-    [step, _] = control.steps
+    [_, step, _] = control.steps
     assert (step.num_tokens, step.num_requests, step.context, step.seconds, step.num_output) == (2, 2, 12, 0.5, 2)
     assert (step.has_drafts, step.num_drafts, step.num_accepted) == (False, 0, 0)
     assert step.drafting == (Drafting(0, 0, 0, 0.0),)
@@ -195,7 +187,6 @@ def test_steps_are_not_measured_while_no_request_may_draft():
     step(quiet)
     adapter.add(drafting)
     step(quiet, drafting)
-    adapter.started()
     assert [measured.num_requests for measured in control.steps] == [2]
 
 
@@ -215,10 +206,12 @@ def test_a_constant_policy_is_called_once_per_combination_of_limits(config, turn
     assert counted_of(control, config["proposer"]["method"]).chosen_lengths == [0, 0, 3, 0, 6]
 
 
-def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock):
+def test_a_step_is_measured_from_outcome_to_outcome_or_from_its_planning_after_a_pause(clock):
+    """And includes the drafting of what it verifies."""
     control, a = Listening(), request("a")
     adapter = make(control, a)
     counted = CountersByMethod([StepCounters("draft_model", draft_tokens=4, proposer_seconds=0.25)])
+    clock.now = 0.5
     plan(adapter, output({"a": 5}, new={"a": 5}), [a])
     clock.now = 1.0
     end(adapter, a, counted=counted)
@@ -227,9 +220,12 @@ def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock)
     clock.now = 2.0
     end(adapter, a, drafted=1, accepted=1, is_busy=False)
     clock.now = 50.0
-    adapter.started()
-    [first, second] = control.steps
-    assert (first.num_tokens, first.seconds, first.drafting) == (5, 1.5, (Drafting(4, 4, 5, 0.25),))
-    assert (second.num_tokens, second.seconds, second.drafting[0].num_drafted) == (2, 0.5, 0)
+    plan(adapter, output({"a": 1}), [a])
+    clock.now = 50.25
+    end(adapter, a)
+    [first, second, third] = control.steps
+    assert (first.num_tokens, first.seconds, first.drafting) == (5, 0.5, (Drafting(0, 0, 0, 0.0),))
+    assert (second.num_tokens, second.seconds, second.drafting) == (2, 1.0, (Drafting(4, 4, 5, 0.25),))
+    assert (third.seconds, third.drafting) == (0.25, first.drafting)
     assert (first.has_drafts, second.has_drafts) == (False, True)
     assert (second.num_drafts, second.num_accepted, second.num_output) == (1, 1, 2)

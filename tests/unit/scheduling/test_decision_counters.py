@@ -5,7 +5,7 @@ import pytest
 from tests.unit.scheduling.adapters import CASCADE, Listening, counted_of, end, make, output, plan, request
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.policy.control import DraftRequest, StepForecast
-from vllm_spec_plugin.scheduling import adapter as module
+from vllm_spec_plugin.scheduling import step_planner as module
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 
 
@@ -44,13 +44,12 @@ def test_counts_and_explains_decisions(clock, caplog):
     with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
         module.logger.propagate = True
         plan(adapter, output({"a": 1, "b": 1}), running)
+        clock.now = 0.1
         end(adapter, *running)
         control.lengths = [0, 1]
-        clock.now = 0.1
         plan(adapter, output({"a": 3, "b": 1}), running)
-        end(adapter, *running, drafted=2, accepted=1)
         clock.now = 0.16
-        adapter.started()
+        end(adapter, *running, drafted=2, accepted=1)
     adapter.note_estimates()
     counters = counted_of(control)
     assert counters.chosen_lengths == [2, 1, 1]

@@ -11,10 +11,10 @@ import yaml
 from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.proposers import cascade
-from vllm_spec_plugin.scheduling import native, native_adapter
-from vllm_spec_plugin.scheduling.mixed import MixedScheduler
+from vllm_spec_plugin.scheduling import adapter, native
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.scheduling.text import TextScheduler
+from vllm_spec_plugin.turns import length_of
 
 K = 4
 NGRAM = {"method": "vllm", "config": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}}
@@ -63,8 +63,8 @@ KINDS = {
     "async": Kind(NativeAsyncScheduler, NGRAM, unpredictable, 1),
     "text": Kind(TextScheduler, SUFFIX, repeating, told=lambda drafts: [0] * K),
     "text, two stages": Kind(TextScheduler, SUFFIX, repeating, 1, is_async=False),
-    "mixed": Kind(MixedScheduler, MIXED, either),
-    "mixed on V2": Kind(MixedScheduler, MIXED, either, told=placeholders),
+    "mixed": Kind(NativeScheduler, MIXED, either),
+    "mixed on V2": Kind(NativeScheduler, MIXED, either, told=placeholders),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 natives = pytest.mark.parametrize("kind", ["sync", "async"])
@@ -124,7 +124,7 @@ def test_the_optimal_policy_learns_acceptance_from_late_outcomes(
     kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps are equally long for it, so that it drafts much."""
-    monkeypatch.setattr(native_adapter, "time", equal_clock())
+    monkeypatch.setattr(adapter, "time", equal_clock())
     pipeline = make(kind, policy="optimal")
     for i in range(40):
         pipeline.add(f"r{i}", i, 3, 40)
@@ -137,7 +137,7 @@ def test_the_optimal_policy_learns_acceptance_from_late_outcomes(
 
 def test_each_proposer_is_credited_with_its_own_drafts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The drafter is right with probability 0.7, texts of period 9 nearly always once they have repeated."""
-    monkeypatch.setattr(native_adapter, "time", equal_clock())
+    monkeypatch.setattr(adapter, "time", equal_clock())
     monkeypatch.setattr(cascade, "time", equal_clock(1e-5))
     pipeline, rng = make("mixed on V2", policy="optimal"), random.Random(0)
     for i in range(40):
@@ -161,8 +161,7 @@ def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make
 
 
 def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    length = NativeScheduler._length
-    monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
+    monkeypatch.setattr(native, "length_of", lambda turns, proposer: min(length_of(turns, proposer) + 1, K))
     pipeline = make("async", policy="random")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):

@@ -77,7 +77,7 @@ class DraftModelPipeline(Pipeline):
             self._write(name, before[name], self._computed[name])
         if self.scheduler._rest is None or self.scheduler._rest._after_rest is DrafterAfterRest.KEEPS_GAP:
             return outcome
-        for name in self.scheduler._adapter.latest.keys() & outcome.req_id_to_index.keys():
+        for name in self.scheduler._adapter.latest.turns.keys() & outcome.req_id_to_index.keys():
             assert all(self._is_right(name, position) for position in range(self._computed[name])), name
             self.num_checked += 1
         return outcome
@@ -241,7 +241,7 @@ def test_who_resumes_on_lacking_blocks_lacks_them_too(monkeypatch: pytest.Monkey
     )
     new = [SimpleNamespace(req_id="d", block_ids=([1, 4],), num_computed_tokens=4)]
     output = SimpleNamespace(kv_cache_block_copies=[(1, 7)], scheduled_new_reqs=new, scheduled_cached_reqs=cached)
-    rest.planned(output, lambda request_id: True)
+    rest._note_blocks(output)
     assert rest.gaps.first == {"x": 0, "a": 0, "d": 0}
     assert rest.gaps.blocks == {1, 3, 4, 7}
 

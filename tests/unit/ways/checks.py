@@ -45,7 +45,7 @@ def without_drafts(bench: Bench, reason: str) -> None:
         structured = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a*"), max_tokens=20)
         sampling, pooling = (None, PoolingParams(task="embed")) if reason == "pooling" else (structured, None)
         pipeline.scheduler.add_request(Request("special", prompt(1, 5), sampling, pooling))
-        assert not pipeline.scheduler._adapter.is_served("special")
+        assert "special" not in pipeline.scheduler._adapter.requests.ids
         pipeline.scheduler.finish_requests("special", RequestStatus.FINISHED_ABORTED)
     else:
         params: dict[str, Any] = {"thinking_token_budget": 3} if reason == "thinking_budget" else {}

@@ -29,7 +29,6 @@ from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.translation import check_verification
 from vllm_spec_plugin.schema.errors import ConfigError
 
-_DRAWN = {"suffix": "sample", "medusa": "probabilistic"}
 PAIRS = [(rule, way) for rule in RULES for way in Way]
 NAMES = [f"{rule.group} {rule.name}: {way}" for rule, way in PAIRS]
 
@@ -113,7 +112,7 @@ def with_q(way: Way) -> None:
         with pytest.raises(ConfigError, match=r"draft_sample_method: got the text 'probabilistic', but the drafts of"):
             parse_config({"proposer": section([*proposers[:-1], last])}, "plugin.yaml")
         return
-    drawn = [{**each, "draft_sampling": _DRAWN[each["method"]]} for each in proposers]
+    drawn = [*proposers[:-1], {**proposers[-1], "draft_sampling": "probabilistic"}]
     with pytest.raises(ConfigError, match=r"draft_sampling: got the text '\w+', but vLLM's V2 runner serves"):
         check_verification(parse_config({"proposer": section(drawn)}, "plugin.yaml"), "plugin.yaml", is_v2=True)
 

@@ -19,7 +19,7 @@ from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority, chain
 
 CPU = torch.device("cpu")
-CONFIG = {"proposer": {"method": "ngram"}}
+CONFIG = {"proposer": {"method": "medusa", "model": "heads"}}
 
 
 def drawn(token):
@@ -144,7 +144,7 @@ def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, pr
     assert drafter.sources == {}
     assert (resets, proposer.forgotten) == ([1], ["a", "b"])
     assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-    assert drafter.take_counters().of("ngram").proposer_errors == {"ranks_differ": 1}
+    assert drafter.take_counters().of("medusa").proposer_errors == {"ranks_differ": 1}
 
 
 class InOrder(set):
@@ -171,11 +171,12 @@ def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, pr
 
 def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(monkeypatch):
     """The store drafts from the newest of equally long matches."""
-    config = {"proposer": {"method": "suffix", "shared": True, "shared_scope": "global"}}
+    texts = {"method": "suffix", "shared": True, "shared_scope": "global"}
+    config = {"proposer": {"method": "cascade", "proposers": [texts, CONFIG["proposer"]]}}
     drafts = []
     for order in permutations("ab"):
         store = TextStore(4096, 10)
-        drafter = made(monkeypatch, config, SuffixProposer(1, 0.0, "greedy", 10, store))
+        drafter = made(monkeypatch, config, SuffixProposer(1, 0.0, 10, store), Scripted())
         texts = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 5]}
         drafter.draft([long_view(name, text) for name, text in texts.items()])
         drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=None), StepPlan())

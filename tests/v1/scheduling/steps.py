@@ -31,7 +31,7 @@ from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 from vllm_spec_plugin.v1.scheduling import scheduler
 from vllm_spec_plugin.v1.scheduling.scheduler import SpecScheduler
 
-CONFIG = fixed_length("ngram")
+CONFIG = fixed_length("medusa")
 NUM_DRAFTS = 4
 TOKEN_BUDGET = 16
 VOCAB_SIZE = 1000
@@ -127,7 +127,7 @@ class Core:
         self.blocks.kv_proposer = 0 if reserves else None
         self.scheduler.counters_seconds = 0.0
         self.worker = Worker(len(specs))
-        self.counters = StepCounters("ngram")
+        self.counters = StepCounters("medusa")
         self.trees, self.left = {}, []
 
     @property

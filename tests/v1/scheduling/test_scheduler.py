@@ -12,6 +12,7 @@ from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
 from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 
@@ -89,7 +90,9 @@ def test_a_preempted_request_is_not_cut_on_the_worker():
 
 
 def test_new_requests_have_their_scope_with_their_first_step():
-    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True})
+    """For a text that is drafted from in the workers, before heads."""
+    texts, heads = {"method": "ngram", "shared": True}, {"method": "medusa", "model": str(model_path("medusa"))}
+    core = Core(20, FULL, reserves=False, proposer={"method": "cascade", "proposers": [texts, heads]})
     add(core, "a", 1, 7).cache_salt = "secret"
     add(core, "b", 2, 7)
     core.begin()

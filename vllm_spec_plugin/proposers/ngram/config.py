@@ -30,10 +30,6 @@ class NgramConfig(ProposerConfig):
 
     method: Literal["ngram"] = Field(description="The method of drafting.")
     min_order: int = Field(default=2, ge=1, le=16, description="Minimum n-gram length that must match, in tokens.")
-    draft_sampling: Literal["greedy", "sample"] = Field(
-        default="greedy",
-        description="greedy drafts the most frequent token; sample draws in proportion to the counts.",
-    )
     shared: bool = SHARED
     shared_tokens: SharedTokens = SHARED_TOKENS
     shared_scope: SharedScope = SHARED_SCOPE
@@ -55,7 +51,7 @@ class NgramConfig(ProposerConfig):
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
-        keys = ("min_order", "draft_sampling", "shared", "shared_tokens", "shared_scope")
+        keys = ("min_order", "shared", "shared_tokens", "shared_scope")
         same = {key: getattr(self, key) for key in keys}
         suffix = SuffixConfig(method="suffix", min_probability=_MIN_PROBABILITY, **same)
         return suffix.create(num_tokens, vocab_size, engine)

@@ -32,10 +32,6 @@ class SuffixConfig(ProposerConfig):
         "length, falls below this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
-    draft_sampling: Literal["greedy", "sample"] = Field(
-        default="greedy",
-        description="greedy drafts the most frequent continuation; sample draws in proportion to the counts.",
-    )
     shared: bool = SHARED
     shared_tokens: SharedTokens = SHARED_TOKENS
     shared_scope: SharedScope = SHARED_SCOPE
@@ -61,4 +57,4 @@ class SuffixConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.suffix.store import TextStore
 
         store = None if self.shared_tokens is None else TextStore(self.shared_tokens, vocab_size)
-        return SuffixProposer(self.min_order, self.min_probability, self.draft_sampling, vocab_size, store)
+        return SuffixProposer(self.min_order, self.min_probability, vocab_size, store)

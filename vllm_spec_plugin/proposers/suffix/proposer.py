@@ -1,15 +1,12 @@
 """The suffix proposer: one tree per request, extended at every step."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.suffix.store import Generation, Match, TextStore
 from vllm_spec_plugin.proposers.suffix.text_tree import TextTree
-
-DraftSampling = Literal["greedy", "sample"]
 
 
 class _Request:
@@ -22,7 +19,7 @@ class _Request:
 
 
 class SuffixProposer:
-    """Drafts the most frequent continuation of the longest match, or samples one by the counts.
+    """Drafts the most frequent continuation of the longest match.
 
     The match is the longest suffix of the request's text that occurred before, in the text itself or, with a store, in
     finished texts of its scope. Of equally long matches the own text's comes first, then that of the newest texts.
@@ -30,7 +27,6 @@ class SuffixProposer:
     Args:
         min_order: minimum match length, in tokens, at least 1.
         min_probability: a draft ends before its probability, by counts and match length, falls below this.
-        draft_sampling: "sample" samples by the counts; "greedy" takes the highest.
         vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in prompts.
         store: store of finished texts; None drafts from the own text only.
 
@@ -44,12 +40,9 @@ class SuffixProposer:
         self,
         min_order: int,
         min_probability: float,
-        draft_sampling: DraftSampling,
         vocab_size: int,
         store: TextStore | None = None,
     ) -> None:
-        if draft_sampling not in ("greedy", "sample"):
-            raise ValueError(f"draft_sampling must be 'greedy' or 'sample', got {draft_sampling!r}")
         if min_order < 1:
             raise ValueError(f"min_order must be at least 1, got {min_order}")
         if not 0 <= min_probability < 1:
@@ -57,16 +50,13 @@ class SuffixProposer:
         if vocab_size < 1:
             raise ValueError(f"vocab_size must be at least 1, got {vocab_size}")
         self._min_order, self._min_probability, self._vocab_size = min_order, min_probability, vocab_size
-        self._draws, self._store = draft_sampling == "sample", store
+        self._store = store
         self._requests: dict[str, _Request] = {}
         self._compile()
 
     def _compile(self) -> None:
         """Compiles all functions, so that no request waits for the compiler."""
-        text, uniforms = np.zeros(256, np.int32), np.zeros(1)
-        for point_mass in (False, True):
-            self.propose([RequestView("", text, 1, uniforms, point_mass, scope="")])
-            self.finish("")
+        self.propose([RequestView("", np.zeros(256, np.int32), 1, np.zeros(1), scope="")])
         self.reset()
 
     @property
@@ -106,10 +96,6 @@ class SuffixProposer:
                 tree, matched, (node, length) = found
         if matched < self._min_order:
             return NO_DRAFT
-        if self._draws and not view.point_mass:
-            uniforms = np.array(view.uniforms[: view.num_draft_tokens], np.float64)
-            token_ids, probs = tree.draw_after(node, length, own, uniforms, self._min_probability)
-            return Draft(token_ids, probs) if token_ids else NO_DRAFT
         token_ids = tree.draft_after(node, length, own, view.num_draft_tokens, self._min_probability)
         return Draft(token_ids) if token_ids else NO_DRAFT
 

@@ -1,14 +1,10 @@
 """The suffix tree of a growing text, in growing arrays."""
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from vllm_spec_plugin.proposers.suffix import drafting, tree
 from vllm_spec_plugin.proposers.suffix.tree import Int32s, Int64s, Tree
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
-MAX_SUPPORT = 64
 # Initial capacity of the arrays, and the divisor of a length by which they grow.
 _FIRST_CAPACITY = 64
 _GROWTH = 8
@@ -85,42 +81,6 @@ class TextTree:
         count = drafting.draft_certain(*self.arrays, node, length, *text, self._vocab_size, min_probability, draft)
         chain: list[int] = draft[:count].tolist()
         return chain
-
-    def draw_after(
-        self, node: int, length: int, matched: "TextTree", uniforms: npt.NDArray[np.float64], min_probability: float
-    ) -> tuple[list[int], SparseProbs]:
-        """Samples a continuation of a match by the counts.
-
-        Args:
-            node: node of the match in this tree.
-            length: tokens of the match below the node.
-            matched: tree of the text whose suffix is matched; this one, or another.
-            uniforms: [K] float64 in [0, 1).
-            min_probability: the draft ends before its estimated probability falls below this.
-
-        Returns:
-            At most K tokens, and their q.
-        """
-        draft = np.empty(len(uniforms), np.int32)
-        tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
-        probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)
-        count, width = drafting.draft_drawn(
-            *self.arrays,
-            node,
-            length,
-            matched.arrays.tokens,
-            matched.num_tokens,
-            self._vocab_size,
-            min_probability,
-            uniforms,
-            tokens,
-            probs,
-            draft,
-        )
-        rows = SparseProbs(
-            torch.from_numpy(tokens[:count, :width].copy()), torch.from_numpy(probs[:count, :width].copy())
-        )
-        return draft[:count].tolist(), rows
 
     def match_end(self) -> tuple[int, int]:
         """Returns the end of the longest match: a node, and the tokens below it."""

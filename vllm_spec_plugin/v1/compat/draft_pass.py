@@ -1,7 +1,6 @@
 """Runs a pass of the draft model, from tokens to logits, in vLLM's way on any device."""
 
 import contextlib
-import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,6 @@ class DraftPass:
     def bind(self, attention: DraftAttention) -> None:
         """Sets the layers' KV cache, after vLLM has laid it out."""
         self._attention = attention
-        self._vllm_config = _with_own_layers(self._vllm_config, self.layers)
 
     def renew(self) -> None:
         """Uses the model's weights after they were reloaded."""
@@ -106,42 +104,5 @@ class DraftPass:
     ) -> Iterator[None]:
         from vllm.forward_context import set_forward_context
 
-        with (
-            _unseen_by_connector(),
-            set_forward_context(metadata, self._vllm_config, num_tokens=num_tokens, slot_mapping=slots),
-        ):
+        with set_forward_context(metadata, self._vllm_config, num_tokens=num_tokens, slot_mapping=slots):
             yield
-
-
-def _with_own_layers(vllm_config: "VllmConfig", layers: dict[str, "Attention"]) -> "VllmConfig":
-    """Takes layers out of the forward context that their configuration shares with the target's.
-
-    A KV connector finds there the layers that it loads; call it when vLLM has laid out the KV cache of all.
-
-    Returns:
-        A copy of the configuration, whose forward context still has them.
-    """
-    shared = vllm_config.compilation_config
-    own = copy.copy(vllm_config)
-    own.compilation_config = copy.copy(shared)
-    own.compilation_config.static_forward_context = dict(shared.static_forward_context)
-    for name in layers:
-        shared.static_forward_context.pop(name, None)
-    return own
-
-
-@contextlib.contextmanager
-def _unseen_by_connector() -> Iterator[None]:
-    """Hides passes from a KV connector, which would wait for each layer and save it."""
-    from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
-
-    connector = get_kv_transfer_group() if has_kv_transfer_group() else None
-    if connector is None or not connector.has_connector_metadata():
-        yield
-        return
-    metadata = connector._get_connector_metadata()
-    connector.clear_connector_metadata()
-    try:
-        yield
-    finally:
-        connector.bind_connector_metadata(metadata)

@@ -1,6 +1,6 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,19 +111,16 @@ class VllmDraftEngine:
         with torch.inference_mode():
             self._pass.renew()
 
-    def note_blocks(
-        self, runner: "GPUModelRunner", scheduler_output: "SchedulerOutput", loaded: Mapping[str, int]
-    ) -> None:
+    def note_blocks(self, runner: "GPUModelRunner", scheduler_output: "SchedulerOutput") -> None:
         """Records the blocks that a step gives to requests; call it before the runner updates its tables.
 
         Args:
             runner: the runner.
             scheduler_output: vLLM's plan of the step.
-            loaded: see `StepPlan`.
         """
         for request_id, num_computed, block_ids, begins in added_blocks(scheduler_output):
             if begins:
-                self._fresh(request_id, loaded.get(request_id, num_computed), block_ids)
+                self._fresh(request_id, num_computed, block_ids)
                 continue
             held = runner.requests[request_id].block_ids
             for index, group in enumerate(self._attention.kv_cache_groups):

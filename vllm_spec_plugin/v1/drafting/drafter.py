@@ -43,7 +43,8 @@ class Drafter:
             vllm_config: vLLM's configuration, with the plugin's in `additional_config`.
         """
         self.config = config_in(vllm_config.additional_config)
-        configs = self.config.proposers
+        # Token-only proposers alone draft in the scheduler.
+        configs = () if self.config.drafts_from_text else self.config.proposers
         self._speculative = vllm_config.speculative_config
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self._counters = CountersByMethod()
@@ -70,8 +71,7 @@ class Drafter:
             on_error = functools.partial(self._count_error, config.method)
             self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error, config.method))
         # Of the proposer with an engine.
-        index = self.config.kv_proposer or 0
-        self._kv_guard, self._kv_method = self._proposers[index], configs[index].method
+        self._kv_index = self.config.kv_proposer or 0
         members = zip(self._proposers, configs, strict=True)
         self._cascade = Cascade(
             [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
@@ -123,7 +123,7 @@ class Drafter:
             runner: vLLM's model runner.
             planned: ids of the requests that get drafts after it.
         """
-        head, method = self._head, self._kv_method
+        head, method = self._head, self.config.proposers[self._kv_index].method
         if head is None:
             return
 
@@ -131,7 +131,7 @@ class Drafter:
             if not head.note_states(runner, planned):
                 self._count_error(method, RANKS_DIFFER)
 
-        self._kv_guard.attempt(note, "the target's hidden states")
+        self._proposers[self._kv_index].attempt(note, "the target's hidden states")
         if head.states.num_lost:
             self._counters.of(method).requests_lost += head.states.num_lost
             head.states.num_lost = 0
@@ -155,8 +155,8 @@ class Drafter:
         # After that: a request may have the id of one that has ended.
         self.scopes.update(plan.scopes)
         engine = self.engine
-        if engine is not None and not self._kv_guard.attempt(
-            lambda: engine.note_blocks(runner, scheduler_output, plan.loaded), "the step's KV blocks"
+        if engine is not None and not self._proposers[self._kv_index].attempt(
+            lambda: engine.note_blocks(runner, scheduler_output), "the step's KV blocks"
         ):
             engine.coverage.reset()
 

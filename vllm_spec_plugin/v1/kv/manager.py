@@ -193,30 +193,3 @@ class SpecKVCacheManager(KVCacheManager):
         """
         managers = [m for m in self.coordinator.single_type_managers if m.block_pool is self.block_pool]
         check_blocks(self.block_pool, managers, retained, self._forks)
-
-
-class ConnectedKVCacheManager(SpecKVCacheManager):
-    """Notes for which requests a KV connector loads keys and values.
-
-    Attributes:
-        loaded: by request that is not running yet, the tokens that the prefix cache had; those loaded follow.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.loaded: dict[str, int] = {}
-
-    def allocate_slots(self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any) -> KVCacheBlocks | None:
-        """Allocates slots as vLLM does."""
-        if kwargs.get("num_external_computed_tokens"):
-            self.loaded[request.request_id] = kwargs["num_new_computed_tokens"]
-        return super().allocate_slots(request, num_new_tokens, *args, **kwargs)
-
-    def free(self, request: Request) -> None:
-        """See `SpecKVCacheManager`."""
-        self.loaded.pop(request.request_id, None)
-        super().free(request)
-
-    def take_loaded(self, request_ids: Iterable[str]) -> dict[str, int]:
-        """Returns, and forgets, `loaded` of requests that a step admits."""
-        return {request_id: self.loaded.pop(request_id) for request_id in request_ids if request_id in self.loaded}

@@ -1,15 +1,12 @@
-"""Drafts of requests: certain and drawn, from their own text and from texts of their scope that have ended."""
+"""Drafts of requests, from their own text and from texts of their scope that have ended."""
 
 import numpy as np
 import pytest
-import torch
 
-from tests.unit.p_values import chi_square
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
-from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
 
 VOCAB_SIZE = 12
 K = 5
@@ -20,11 +17,9 @@ def view(name: str, tokens, count: int = K, scope: str | None = None, seed: int 
     return RequestView(name, np.array(tokens, np.int32), count, uniforms, scope=scope, **keys)
 
 
-def make(
-    sampling: DraftSampling = "greedy", min_order: int = 1, least: float = 0.0, shared: int | None = None
-) -> SuffixProposer:
+def make(min_order: int = 1, least: float = 0.0, shared: int | None = None) -> SuffixProposer:
     store = None if shared is None else TextStore(shared, VOCAB_SIZE)
-    return SuffixProposer(min_order, least, sampling, VOCAB_SIZE, store)
+    return SuffixProposer(min_order, least, VOCAB_SIZE, store)
 
 
 def draft(proposer: SuffixProposer, *arguments, **keys) -> list[int]:
@@ -42,7 +37,6 @@ def end(proposer: SuffixProposer, name: str, tokens, scope: str | None) -> None:
     [
         ({"min_order": 0}, "min_order must be at least 1, got 0"),
         ({"least": 1.0}, "min_probability must be at least 0 and below 1, got 1.0"),
-        ({"sampling": "drawn"}, "draft_sampling must be 'greedy' or 'sample', got 'drawn'"),
     ],
 )
 def test_impossible_settings_are_refused(changes: dict, text: str) -> None:
@@ -71,36 +65,6 @@ def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
     assert draft(proposer, "a", [4, 5, 4, 6, 7, 6]) == [7, 6, 7, 6, 7]
     proposer.forget("a")
     assert proposer.num_bytes == 0
-
-
-def test_drawn_tokens_follow_q() -> None:
-    """4,000 pairs of tokens of a split match, seeds 0 to 3,999; false-alarm rate 1e-6."""
-    proposer = make("sample")
-    text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
-    observed, expected = np.zeros((VOCAB_SIZE, VOCAB_SIZE)), np.zeros((VOCAB_SIZE, VOCAB_SIZE))
-    # 1 was followed by 2 four times, by 5 once; 1 2 by 3 twice, 4 and 6; 1 5 by 1.
-    expected[2, 3], expected[2, 4], expected[2, 6], expected[5, 1] = 0.4, 0.2, 0.2, 0.2
-    for seed in range(4000):
-        [made] = proposer.propose([view("a", text, 2, seed=seed)])
-        assert isinstance(made.probs, SparseProbs)
-        np.testing.assert_allclose(made.probs.probs.sum(1), 1, atol=1e-6)
-        of_each = token_probs(made.probs, torch.tensor(made.token_ids))
-        assert float(of_each.prod()) == pytest.approx(expected[tuple(made.token_ids)])
-        observed[tuple(made.token_ids)] += 1
-    assert observed[expected == 0].sum() == 0
-    assert chi_square(observed[expected > 0], expected[expected > 0]) > 1e-6
-
-
-def test_whether_a_token_is_drawn_depends_on_those_before_it_only() -> None:
-    """1 was followed five times: 5/8; by 2 four times, and 1 2 was followed: 5/8 * 8/11; by 5 once: 5/8 * 2/5."""
-    text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
-    proposer = make("sample", least=0.4)
-    drawn = [draft(proposer, "a", text, seed=seed) for seed in range(50)]
-    assert {(tokens[0], len(tokens)) for tokens in drawn} == {(2, 2), (5, 1)}
-    assert {tokens[1] for tokens in drawn if len(tokens) == 2} == {3, 4, 6}
-    [certain] = proposer.propose([view("a", text, point_mass=True)])
-    assert certain.probs is None
-    assert certain.token_ids == draft(make(least=0.4), "a", text)
 
 
 def test_ended_texts_are_drafted_from_in_their_scope_only() -> None:
@@ -153,7 +117,7 @@ def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
     """60 texts of two scopes, seed 7, of which one generation is drafted from again and again."""
     most, rng = 8192, np.random.default_rng(7)
     store = TextStore(most, 1000)
-    proposer = SuffixProposer(3, 0.0, "greedy", 1000, store)
+    proposer = SuffixProposer(3, 0.0, 1000, store)
     texts = [rng.integers(0, 1000, 500) for _ in range(60)]
     for number, text in enumerate(texts):
         end(proposer, f"ended {number}", text, f"scope {number % 2}")
@@ -180,7 +144,7 @@ def test_many_small_scopes_are_bounded_too() -> None:
 
 def test_texts_longer_than_a_generation_keep_their_end() -> None:
     store, rng = TextStore(8192, 1000), np.random.default_rng(8)
-    proposer = SuffixProposer(3, 0.0, "greedy", 1000, store)
+    proposer = SuffixProposer(3, 0.0, 1000, store)
     text = rng.integers(0, 1000, 3000)
     end(proposer, "a", text, "one")
     assert draft(proposer, "b", text[2900:2950], scope="one") == text[2950:2955].tolist()

@@ -1,0 +1,161 @@
+"""Plans a step's drafts by the policy, for the requests that may have some."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import SchedulerOutput
+from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.served_requests import ServedRequests
+from vllm_spec_plugin.scheduling.steps import Step
+from vllm_spec_plugin.turns import Turns
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
+
+
+class StepPlanner:
+    """Asks the policy for each request's turns.
+
+    Work per request is done only for requests that may have drafts, in steps for which the policy plans drafts. A
+    policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
+    """
+
+    def __init__(
+        self,
+        control: DraftLengthControl,
+        requests: ServedRequests,
+        uncomputed: UncomputedTokens,
+        decisions: DecisionCounters,
+        methods: Sequence[str],
+    ) -> None:
+        """Connects a policy.
+
+        Args:
+            control: the policy.
+            requests: requests that may have drafts.
+            uncomputed: what the proposer with KV of its own has to compute.
+            decisions: counts of the policy's decisions.
+            methods: the proposers' methods.
+        """
+        self._control, self._served, self._uncomputed = control, requests, uncomputed
+        self._decisions, self._methods, self._nothing = decisions, methods, (0,) * len(methods)
+        # A constant policy's plans by limits.
+        self._constant: dict[tuple[int, ...], Turns] = {}
+
+    def plan(
+        self,
+        step: Step,
+        before: Step,
+        output: SchedulerOutput,
+        running: Sequence[Request],
+        max_step_tokens: Callable[[], int],
+    ) -> None:
+        """Plans the drafts at the end of a step that vLLM has planned.
+
+        Args:
+            step: the step, to which its plan is added.
+            before: the step that was planned before it.
+            output: vLLM's plan.
+            running: all running requests.
+            max_step_tokens: returns the number of tokens for which the next step has room.
+        """
+        if self._control.is_constant:
+            if self._served.ids:
+                self._plan_constant(step, output, running)
+        elif self._served.ids or output.scheduled_spec_decode_tokens:
+            self._plan_step(step, before, output, running, max_step_tokens)
+
+    def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
+        scheduled, turns = output.num_scheduled_tokens, step.turns
+        for request in running:
+            request_id = request.request_id
+            limits = self._served.limits(request, output) if request_id in scheduled else None
+            if limits is not None:
+                turns[request_id] = self._constant_plan(limits)
+                if request.is_prefill_chunk:
+                    step.in_prompt.add(request_id)
+        if turns:
+            self._decisions.chosen(turns.values())
+
+    def _constant_plan(self, limits: tuple[int, ...]) -> Turns:
+        plan = self._constant.get(limits)
+        if plan is None:
+            request = DraftRequest("", limits, self._nothing)
+            [plan] = self._control.plan([request], StepBatch(1, 1, 0, sum(limits)))
+            self._constant[limits] = plan
+        return plan
+
+    def _plan_step(
+        self,
+        step: Step,
+        before: Step,
+        output: SchedulerOutput,
+        running: Sequence[Request],
+        max_step_tokens: Callable[[], int],
+    ) -> None:
+        drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
+        mode = None
+        if self._served.ids and scheduled:
+            mode = self._control.begin_step(num_running, may_skip=not (drafts or before.turns))
+            if mode is not StepMode.DRAFTS:
+                off = scheduled.keys() & self._served.ids
+                self._decisions.not_chosen(len(off))
+                if before.turns:
+                    self._decisions.switched_off(off, before.turns)
+                if mode is StepMode.SKIPPED:
+                    return
+        step.is_measured = True
+        step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
+        step.context = sum([request.num_computed_tokens for request in running])
+        if drafts:
+            step.num_drafts = sum(map(len, drafts.values()))
+            step.has_drafts = step.num_drafts > 0
+        if step.num_requests == before.num_requests:
+            step.forecast = before.promise
+        if mode is not StepMode.DRAFTS:
+            return
+        requests, batch = self._requests(step, output, running, max_step_tokens())
+        if not requests:
+            return
+        chosen, kv_proposer = self._control.plan(requests, batch), self._uncomputed.proposer
+        step.promise = self._control.forecast
+        for request, turns in zip(requests, chosen, strict=True):
+            if turns:
+                step.turns[request.request_id] = turns
+                if kv_proposer is not None:
+                    step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
+        self._decisions.chosen(chosen)
+        if before.turns and () in chosen:
+            left_out = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
+            self._decisions.switched_off(left_out, before.turns)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", explain(requests, chosen, step.promise, self._control.acceptance, self._methods))
+
+    def _requests(
+        self, step: Step, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: int
+    ) -> tuple[list[DraftRequest], StepBatch]:
+        """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
+        scheduled, requests, base_tokens, others = output.num_scheduled_tokens, [], 0, 0
+        uncomputed, keeps_kv = self._nothing, self._uncomputed.proposer is not None
+        for request in running:
+            request_id = request.request_id
+            if request_id not in scheduled:
+                continue
+            num_tokens, is_chunk = request.num_tokens, request.is_prefill_chunk
+            if is_chunk:
+                base_tokens += min(num_tokens - request.num_computed_tokens, max(max_step_tokens - base_tokens, 0))
+            else:
+                base_tokens += 1
+            limits = self._served.limits(request, output)
+            if limits is None:
+                others += not is_chunk
+                continue
+            if is_chunk:
+                step.in_prompt.add(request_id)
+            if keeps_kv:
+                uncomputed = self._uncomputed.of(request_id, num_tokens)
+            requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
+        room = max(max_step_tokens - base_tokens, 0)
+        return requests, StepBatch(base_tokens, len(running), step.context, room, others)
