@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.draft_plan import DraftPlan, length_of, longest
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
 from vllm_spec_plugin.policy.create import create_control
-from vllm_spec_plugin.turns import Turns, length_of, longest
 
 PARTS = ("plan", "outcomes", "measured")
 ACCEPTANCE = 0.7
@@ -82,7 +82,7 @@ def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, se
 class _Outcome(NamedTuple):
     """Outcome of a request's drafts: the last arguments of `DraftLengthControl.verified`."""
 
-    turns: Turns
+    draft_plan: DraftPlan
     source: int | None
     drafted: int
     accepted: int
@@ -118,26 +118,26 @@ class _Server:
         step = self._measured(outcomes)
         begin = clock()
         control.measured(step)
-        return plan, told, clock() - begin, sum(longest(turns) for turns in chosen) / num_requests
+        return plan, told, clock() - begin, sum(longest(draft_plan) for draft_plan in chosen) / num_requests
 
-    def _outcomes(self, chosen: Sequence[Turns]) -> list[_Outcome]:
+    def _outcomes(self, chosen: Sequence[DraftPlan]) -> list[_Outcome]:
         # Places before the first token that is rejected.
         right = (self._rng.geometric(1 - ACCEPTANCE, len(chosen)) - 1).tolist()
         guesses = self._rng.random((len(chosen), len(self._methods))).tolist()
         outcomes = []
-        for turns, accepted, luck in zip(chosen, right, guesses, strict=True):
+        for draft_plan, accepted, luck in zip(chosen, right, guesses, strict=True):
             # The last one asked always has a guess.
             source, drafted = next(
-                (turn for turn in turns if turn is turns[-1] or luck[turn[0]] < _HAS_GUESS), (None, 0)
+                (own for own in draft_plan if own is draft_plan[-1] or luck[own[0]] < _HAS_GUESS), (None, 0)
             )
-            outcomes.append(_Outcome(turns, source, drafted, min(accepted, drafted)))
+            outcomes.append(_Outcome(draft_plan, source, drafted, min(accepted, drafted)))
         return outcomes
 
     def _measured(self, outcomes: Sequence[_Outcome]) -> MeasuredStep:
         drafting = []
         for proposer, method in enumerate(self._methods):
             rows = sum(outcome.drafted for outcome in outcomes if outcome.source == proposer)
-            longest = max(length_of(outcome.turns, proposer) for outcome in outcomes)
+            longest = max(length_of(outcome.draft_plan, proposer) for outcome in outcomes)
             drafting.append(Drafting(longest, rows, 0, _POSITION[method] * longest + _DRAFT_TOKEN * rows))
         num_tokens = len(outcomes) + sum(outcome.drafted for outcome in outcomes)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))

@@ -7,8 +7,8 @@ results are not sent.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.turns import Turns
 
 _ATTRIBUTE = "vllm_spec_plugin"
 
@@ -24,7 +24,7 @@ class StepPlan(NamedTuple):
     """The scheduler's plan of a step for the workers, in addition to vLLM's. Keys are request ids.
 
     Attributes:
-        turns: proposers to try, with draft lengths; requests without turns get no drafts.
+        draft_plans: proposers to try, with draft lengths; requests without one get no drafts.
         scopes: scopes of new requests' texts; None is private.
         rollback: new lengths of shortened block tables.
         forks: KV blocks for branches of trees that are verified.
@@ -32,7 +32,7 @@ class StepPlan(NamedTuple):
             tokens from there on that it computes before it drafts.
     """
 
-    turns: Mapping[str, Turns] = {}
+    draft_plans: Mapping[str, DraftPlan] = {}
     scopes: Mapping[str, str | None] = {}
     rollback: Mapping[str, TableLengths] = {}
     forks: Mapping[str, Forks] = {}

@@ -44,11 +44,11 @@ class FaultyProposer:
 
 def install() -> None:
     """Wraps the proposer of every engine that is built from now on."""
-    from vllm_spec_plugin.scheduling import text_drafts
+    from vllm_spec_plugin.scheduling import token_only_drafts
     from vllm_spec_plugin.v1.drafting import drafter
     from vllm_spec_plugin.v1.proposers.create import create_proposer
 
-    for module in (text_drafts, drafter):
+    for module in (token_only_drafts, drafter):
         mock.patch.object(module, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
 
 

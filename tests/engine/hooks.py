@@ -87,17 +87,17 @@ def _request_ids(llm: Any) -> Iterator[set[str]]:
 @contextlib.contextmanager
 def _drafts_of_scheduler() -> Iterator[list[str]]:
     """The requests of drafts that token-only proposers make in the scheduler, while it lasts."""
-    from vllm_spec_plugin.scheduling.text_drafts import TextDrafts
+    from vllm_spec_plugin.scheduling.token_only_drafts import TokenOnlyDrafts
 
     drafted: list[str] = []
-    draft = TextDrafts.draft
+    draft = TokenOnlyDrafts.draft
 
-    def noting(self: TextDrafts, requests: Any) -> Any:
+    def noting(self: TokenOnlyDrafts, requests: Any) -> Any:
         result = draft(self, requests)
         drafted.extend(result[0])
         return result
 
-    with mock.patch.object(TextDrafts, "draft", noting):
+    with mock.patch.object(TokenOnlyDrafts, "draft", noting):
         yield drafted
 
 

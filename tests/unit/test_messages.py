@@ -33,7 +33,7 @@ def in_other_process(output: Any) -> Any:
     return pickle.loads(pickle.dumps(output, protocol=pickle.HIGHEST_PROTOCOL))
 
 
-@pytest.mark.parametrize("plan", [PLAN, StepPlan(turns={"a": ((0, 1),)})])
+@pytest.mark.parametrize("plan", [PLAN, StepPlan(draft_plans={"a": ((0, 1),)})])
 def test_a_plan_arrives_in_another_process(plan: StepPlan) -> None:
     output = SchedulerOutput.make_empty()
     send(output, plan)

@@ -106,11 +106,11 @@ class SpecRunner(SpecRunnerMixin, Stock):
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
         self._step_probe = []
 
-    def run_step(self, drafts=None, turns=None):
+    def run_step(self, drafts=None, draft_plan=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""
         scheduled: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts or {})
-        if turns is not None:
-            send(scheduled, StepPlan(turns))
+        if draft_plan is not None:
+            send(scheduled, StepPlan(draft_plan))
         self._update_states(scheduled)
         self._prepare_inputs(scheduled)
         sampled = self._sample(torch.zeros(2, 3), NOT_READ)
@@ -165,14 +165,14 @@ def test_memory_is_measured_with_the_longest_drafts_of_a_full_step(runner, sampl
     assert q is None or q.shape == (3, 5)
 
 
-@pytest.mark.parametrize("turns", [None, {}])
-def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, turns):
+@pytest.mark.parametrize("draft_plan", [None, {}])
+def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, draft_plan):
     """No random number is drawn, no view made, no message sent; drafts that were not taken are forgotten.
 
     vLLM prepares the step as without speculation, and the next one again with it.
     """
     before = torch.get_rng_state()
-    sampled, drafted, sent = runner.run_step(turns=turns)
+    sampled, drafted, sent = runner.run_step(draft_plan=draft_plan)
     assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
     assert sampled == ("stock", None)
     assert drafted is None
@@ -199,7 +199,7 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
 
 
 def test_only_requests_of_the_plan_are_drafted_for(runner):
-    _, drafted, sent = runner.run_step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
+    _, drafted, sent = runner.run_step(draft_plan={"b": ((0, 2),), "gone": ((0, 2),)})
     assert (drafted.req_ids, drafted.draft_token_ids) == (["b"], [[7]])
     assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
     result: Any = drafts_of(drafted)

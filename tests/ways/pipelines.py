@@ -13,13 +13,13 @@ from vllm.v1.request import Request
 from tests.unit.scheduling.cases import _hasher, prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from vllm_spec_plugin.compat.resting import DrafterAfterRest
+from vllm_spec_plugin.draft_plan import longest
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
-from vllm_spec_plugin.scheduling import adapter, native, text
-from vllm_spec_plugin.turns import longest
+from vllm_spec_plugin.scheduling import adapter, native, token_only
 from vllm_spec_plugin.v1.scheduling import scheduler
 
 K = 4
@@ -30,7 +30,7 @@ _SCHEDULERS = (
     scheduler.SpecScheduler,
     native.NativeScheduler,
     native.NativeAsyncScheduler,
-    text.TextScheduler,
+    token_only.TokenOnlyScheduler,
 )
 
 
@@ -61,7 +61,7 @@ KINDS = {
     Way.VLLM_V1: Kind(modes.NATIVE, False, [VLLM]),
     Way.VLLM_V2: Kind(modes.NATIVE, False, [VLLM], _number),
     Way.VLLM_ASYNC: Kind(modes.NATIVE, True, [VLLM]),
-    Way.TOKEN_ONLY: Kind(modes.TEXT, False, [SUFFIX], lambda drafts: [0] * K),
+    Way.TOKEN_ONLY: Kind(modes.TOKEN_ONLY, False, [SUFFIX], lambda drafts: [0] * K),
     Way.HEADS: Kind(modes.HEADS, False, [HEADS], _number),
     Way.HEADS_ASYNC: Kind(modes.HEADS, True, [HEADS]),
     Way.TOKEN_ONLY_VLLM_V1: Kind(modes.MIXED, False, [SUFFIX, VLLM]),
@@ -81,11 +81,11 @@ class OwnPipeline(Pipeline):
     """Drafts as the plugin's workers do: for requests of the scheduler's plan only, with a message of their own."""
 
     def _tell_drafts(self, output: Any, names: list[str]) -> None:
-        turns = plan_of(output).turns
-        drafts = {name: self.drafts.get(name, [])[: longest(turns.get(name, ()))] for name in names}
+        draft_plan = plan_of(output).draft_plans
+        drafts = {name: self.drafts.get(name, [])[: longest(draft_plan.get(name, ()))] for name in names}
         self.drafts = {name: own for name, own in drafts.items() if own}
         told = DraftTokenIds(list(drafts), list(drafts.values()))
-        send(told, DraftResult(sources={name: turns[name][0][0] for name, own in drafts.items() if own}))
+        send(told, DraftResult(sources={name: draft_plan[name][0][0] for name, own in drafts.items() if own}))
         self.scheduler.update_draft_token_ids(told)
 
 
@@ -130,7 +130,7 @@ class Bench:
         after = DrafterAfterRest.CATCHES_UP if VLLM in self.kind.proposers else DrafterAfterRest.AS_BEFORE
         patch(native, "after_rest", lambda config: after)
         if control is not None:
-            for module in (scheduler, native, text):
+            for module in (scheduler, native, token_only):
                 patch(module, "create_control", lambda *_: control)
         name = self.kind.mode.schedulers[self.kind.is_async]
         [scheduler_cls] = [cls for cls in _SCHEDULERS if f"{cls.__module__}.{cls.__name__}" == name]

@@ -48,12 +48,12 @@ def takes_v2() -> bool:
     return bool(HAS_TRITON) if asked is None else asked
 
 
-def engine_of(vllm_config: "VllmConfig", *, from_text: bool = False, why_v1: str = "") -> EngineChoice:
+def engine_of(vllm_config: "VllmConfig", *, drafts_in_scheduler: bool = False, why_v1: str = "") -> EngineChoice:
     """Returns what vLLM has chosen for a configuration that it has created.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        from_text: whether the plugin drafts in the scheduler's process.
+        drafts_in_scheduler: whether the plugin drafts in the scheduler's process.
         why_v1: the plugin's reason for the V1 runner, if it has one.
     """
     from vllm.platforms import current_platform
@@ -77,7 +77,7 @@ def engine_of(vllm_config: "VllmConfig", *, from_text: bool = False, why_v1: str
         why_scheduling = ["vLLM's default"]
     else:
         why_scheduling = [
-            *([_FROM_TEXT] if from_text else []),
+            *([_FROM_TEXT] if drafts_in_scheduler else []),
             *([_IN_STEP] if is_custom and not is_v2 else []),
             *(["vLLM's CPU platform has no other"] if current_platform.is_cpu() else []),
         ] or ["--no-async-scheduling, or an option that vLLM does not combine with asynchronous scheduling"]
@@ -95,7 +95,7 @@ def shown_version() -> str:
 
 
 def conflict(
-    async_scheduling: bool | None, *, is_api_server: bool, in_workers: bool, from_text: bool, needs_v2: bool
+    async_scheduling: bool | None, *, is_api_server: bool, in_workers: bool, drafts_in_scheduler: bool, needs_v2: bool
 ) -> str:
     """Returns what asks for a runner, scheduling or frontend that the plugin cannot have; empty if nothing does.
 
@@ -105,7 +105,7 @@ def conflict(
         async_scheduling: value of `--async-scheduling`; None if it was not given.
         is_api_server: whether the engine is for vLLM's OpenAI server.
         in_workers: whether the plugin's proposers draft in the workers.
-        from_text: whether it drafts in the scheduler's process, from texts.
+        drafts_in_scheduler: whether it drafts in the scheduler's process, from texts.
         needs_v2: whether it drafts on the V2 runner, for which the environment asks.
     """
     from vllm import envs
@@ -116,8 +116,8 @@ def conflict(
 
         if not HAS_TRITON:
             return f"VLLM_USE_V2_MODEL_RUNNER=1: {_NO_TRITON} (vLLM {version}); allowed: unset it"
-    if async_scheduling and (in_workers or from_text):
-        why = _FROM_TEXT if from_text else _IN_STEP
+    if async_scheduling and (in_workers or drafts_in_scheduler):
+        why = _FROM_TEXT if drafts_in_scheduler else _IN_STEP
         return f"--async-scheduling: {why} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"
     if is_api_server and envs.VLLM_USE_RUST_FRONTEND:
         return f"VLLM_USE_RUST_FRONTEND=1: {_PYTHON_ONLY} (vLLM {version}); allowed: unset it, {_OTHERWISE}"

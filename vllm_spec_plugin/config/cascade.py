@@ -58,7 +58,7 @@ class CascadeConfig(Section):
         *others, last = self.proposers
         problems = []
         for i, proposer in enumerate(others):
-            if not (proposer.drafts_from_text or proposer.is_native):
+            if not (proposer.is_token_only or proposer.is_native):
                 text = f"got {show(proposer.method)}; allowed before vllm: token-only methods, such as suffix"
                 problems.append((f"proposers[{i}].method", text))
         if not isinstance(last, NativeConfig):

@@ -116,9 +116,9 @@ class PluginConfig(Section):
         return self.verified_on_v2 == "coupled" and last.may_share_noise
 
     @property
-    def drafts_from_text(self) -> bool:
+    def is_token_only(self) -> bool:
         """Whether all proposers draft from token ids alone."""
-        return all(proposer.drafts_from_text for proposer in self.proposers)
+        return all(proposer.is_token_only for proposer in self.proposers)
 
     @property
     def kv_proposer(self) -> int | None:

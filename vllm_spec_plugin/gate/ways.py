@@ -44,8 +44,8 @@ def way_of(config: "PluginConfig", *, is_v2: bool, is_async: bool) -> Way:
     if config.is_native:
         return Way.VLLM_ASYNC if is_async else Way.VLLM_V2 if is_v2 else Way.VLLM_V1
     if not is_v2:
-        return Way.TOKEN_ONLY_V1 if config.drafts_from_text else Way.OWN
-    if config.drafts_from_text:
+        return Way.TOKEN_ONLY_V1 if config.is_token_only else Way.OWN
+    if config.is_token_only:
         return Way.TOKEN_ONLY
     if is_cascade:
         return Way.TOKEN_ONLY_HEADS

@@ -8,7 +8,7 @@ import numpy as np
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 from vllm_spec_plugin.policy.request_index import RequestRows
 
-# Variance of skills over requests, in squared log-odds: before any observation, and the least that is learned.
+# Variance of effects over requests, in squared log-odds: before any observation, and the least that is learned.
 VARIANCE, _MIN_VARIANCE = 1.0, 0.25
 # The variance follows this many half-lives of requests.
 _VARIANCE_SAMPLES = 8
@@ -19,18 +19,18 @@ _POSITION_HALF_LIFE = 1024
 # Bounds of log-odds on both sides, and of the probabilities that updates are computed at.
 _MAX_LOG_ODDS, _MIN_PROB = 7.0, 0.002
 # Columns of a request's row.
-SKILL, INFORMATION = range(2)
+EFFECT, INFORMATION = range(2)
 
 
-class Ratings(NamedTuple):
+class Effects(NamedTuple):
     """Estimates of K positions and of all requests.
 
     Attributes:
         log_odds: [K], b: log-odds of acceptance for an average request.
         information: [K], n: inverse variance of b, without that of the prior by position i - 1.
-        requests: [rows, 2], skill t and information m of each request; zeros for an unknown one.
+        requests: [rows, 2], effect t and information m of each request; zeros for an unknown one.
         initial: [1], prior log-odds of the first position.
-        variance: [1], S: variance of skills over requests.
+        variance: [1], S: variance of effects over requests.
     """
 
     log_odds: Floats
@@ -47,7 +47,7 @@ class AcceptanceModel:
 
         a_ri = sigmoid(b_i + t_r)
 
-    given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The skill t_r is
+    given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The effect t_r is
     normal around 0 with variance S. The prior of b_i is the position before it with information
     l = `LEAN`; that of the first one is the initial guess with l = `ANCHOR`:
 
@@ -59,10 +59,10 @@ class AcceptanceModel:
         c_i += u e      n_i += w / (1 + w v)
         t_r += v e      m_r += w / (1 + w u)
 
-    So outcomes of an unknown request change its own skill, and b_i follows outcomes that many requests share. m_r
+    So outcomes of an unknown request change its own effect, and b_i follows outcomes that many requests share. m_r
     halves in every `half_life` output tokens of the request, to follow changes of its text. n_i halves in 1,024 steps,
-    with or without drafts, to follow changes of traffic. S follows the mean of t_r^2 + v, the expected square of a
-    skill (Dempster, Laird and Rubin, 1977). So where requests are alike, S falls and skills stay near 0.
+    with or without drafts, to follow changes of traffic. S follows the mean of t_r^2 + v, the expected square of an
+    effect (Dempster, Laird and Rubin, 1977). So where requests are alike, S falls and effects stay near 0.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class AcceptanceModel:
         self._requests = requests.column(2)
 
     @property
-    def ratings(self) -> Ratings:
+    def effects(self) -> Effects:
         """The estimates, read-only; valid until requests are added."""
-        return Ratings(self._log_odds, self._information, self._requests.values, self._initial, self._variance)
+        return Effects(self._log_odds, self._information, self._requests.values, self._initial, self._variance)
 
     @property
     def average(self) -> Floats:
-        """[K], probabilities of acceptance for a request of average skill."""
-        average: Floats = 1 / (1 + np.exp(-_smoothed(self.ratings)))
+        """[K], probabilities of acceptance for a request of average effect."""
+        average: Floats = 1 / (1 + np.exp(-_smoothed(self.effects)))
         return average
 
     def learn(
@@ -109,59 +109,59 @@ class AcceptanceModel:
             num_steps: steps of the server since the last call.
         """
         self._information *= 0.5 ** (num_steps / _POSITION_HALF_LIFE)
-        _learn(self.ratings, self.is_tree, self._half_life, rows, drafted, accepted, nodes, num_tokens)
+        _learn(self.effects, self.is_tree, self._half_life, rows, drafted, accepted, nodes, num_tokens)
 
 
 @compiled
-def _smoothed(ratings: Ratings) -> Floats:
+def _smoothed(effects: Effects) -> Floats:
     """Returns [K], c: the log-odds of an average request."""
-    smoothed, before = np.empty_like(ratings.log_odds), ratings.initial[0]
+    smoothed, before = np.empty_like(effects.log_odds), effects.initial[0]
     for i in range(len(smoothed)):
-        before = _own(ratings, i, before)
+        before = _own(effects, i, before)
         smoothed[i] = before
     return smoothed
 
 
 @compiled
-def _own(ratings: Ratings, i: int, before: float) -> float:
+def _own(effects: Effects, i: int, before: float) -> float:
     """Returns c_i, given that of the position before it."""
-    information, lean = ratings.information[i], LEAN if i else ANCHOR
-    own: float = (information * ratings.log_odds[i] + lean * before) / (information + lean)
+    information, lean = effects.information[i], LEAN if i else ANCHOR
+    own: float = (information * effects.log_odds[i] + lean * before) / (information + lean)
     return own
 
 
 @compiled
-def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: bool) -> float:
+def _observe(effects: Effects, row: int, i: int, before: float, is_accepted: bool) -> float:
     """Updates position i and a request by one token, and returns c_i; equations in `AcceptanceModel`.
 
     Args:
-        ratings: estimates, changed in place.
+        effects: estimates, changed in place.
         row: row of the request.
         i: index of the position.
         before: c of the position before it.
         is_accepted: y.
     """
-    request, information, lean = ratings.requests[row], ratings.information[i], LEAN if i else ANCHOR
-    own, skill = _own(ratings, i, before), request[SKILL]
-    position_variance, skill_variance = 1 / (information + lean), _skill_variance(ratings, row)
-    prob = 1 / (1 + math.exp(-own - skill))
+    request, information, lean = effects.requests[row], effects.information[i], LEAN if i else ANCHOR
+    own, effect = _own(effects, i, before), request[EFFECT]
+    position_variance, effect_variance = 1 / (information + lean), _effect_variance(effects, row)
+    prob = 1 / (1 + math.exp(-own - effect))
     prob = min(max(prob, _MIN_PROB), 1 - _MIN_PROB)
     weight = prob * (1 - prob)
-    error = ((1.0 if is_accepted else 0.0) - prob) / (1 + weight * (position_variance + skill_variance))
-    request[SKILL] = _bounded(skill + skill_variance * error)
+    error = ((1.0 if is_accepted else 0.0) - prob) / (1 + weight * (position_variance + effect_variance))
+    request[EFFECT] = _bounded(effect + effect_variance * error)
     request[INFORMATION] += weight / (1 + weight * position_variance)
-    after = information + weight / (1 + weight * skill_variance)
+    after = information + weight / (1 + weight * effect_variance)
     own = _bounded(own + position_variance * error)
     # Without the part of the prior by the position before it.
-    ratings.log_odds[i] = own + (own - before) * lean / after
-    ratings.information[i] = after
+    effects.log_odds[i] = own + (own - before) * lean / after
+    effects.information[i] = after
     return own
 
 
 @compiled
-def _skill_variance(ratings: Ratings, row: int) -> float:
-    """Returns v, the variance of a request's skill given its outcomes."""
-    variance: float = 1 / (ratings.requests[row, INFORMATION] + 1 / ratings.variance[0])
+def _effect_variance(effects: Effects, row: int) -> float:
+    """Returns v, the variance of a request's effect given its outcomes."""
+    variance: float = 1 / (effects.requests[row, INFORMATION] + 1 / effects.variance[0])
     return variance
 
 
@@ -172,7 +172,7 @@ def _bounded(log_odds: float) -> float:
 
 @compiled
 def _learn(
-    ratings: Ratings,
+    effects: Effects,
     is_tree: bool,
     half_life: float,
     rows: Ints,
@@ -181,30 +181,30 @@ def _learn(
     nodes: Ints,
     num_tokens: Ints,
 ) -> None:
-    num_positions = len(ratings.log_odds)
+    num_positions = len(effects.log_odds)
     for step in range(len(rows)):
-        row, before = rows[step], ratings.initial[0]
+        row, before = rows[step], effects.initial[0]
         # Tokens of a chain after the first rejected one are no observations.
         last = drafted[step] if is_tree else min(drafted[step], accepted[step] + 1)
         for i in range(min(last, num_positions)):
             is_accepted = bool(nodes[step] >> i & 1) if is_tree else i < accepted[step]
-            before = _observe(ratings, row, i, before, is_accepted)
+            before = _observe(effects, row, i, before, is_accepted)
         if num_tokens[step]:
-            own, variance = ratings.requests[row], _skill_variance(ratings, row)
+            own, variance = effects.requests[row], _effect_variance(effects, row)
             half_lives = num_tokens[step] / half_life
             weight = min(half_lives / _VARIANCE_SAMPLES, 1.0)
-            ratings.variance[0] += weight * (own[SKILL] * own[SKILL] + variance - ratings.variance[0])
-            ratings.variance[0] = max(ratings.variance[0], _MIN_VARIANCE)
+            effects.variance[0] += weight * (own[EFFECT] * own[EFFECT] + variance - effects.variance[0])
+            effects.variance[0] = max(effects.variance[0], _MIN_VARIANCE)
             kept = 0.5**half_lives
             own[INFORMATION] *= kept
             # Its mean over outcomes and prior, of which the outcomes now weigh less.
-            own[SKILL] *= kept * _skill_variance(ratings, row) / variance
+            own[EFFECT] *= kept * _effect_variance(effects, row) / variance
 
 
 @compiled
 def expect(
-    present: Ratings,
-    accepted: Ratings,
+    present: Effects,
+    accepted: Effects,
     is_tree: bool,
     rows: Ints,
     draft_prob: Floats,
@@ -214,8 +214,8 @@ def expect(
     """Writes the expected draft and accepted tokens of n requests, by position.
 
     Args:
-        present: ratings of planned tokens being drafted.
-        accepted: ratings of draft tokens being accepted.
+        present: effects of planned tokens being drafted.
+        accepted: effects of draft tokens being accepted.
         is_tree: whether positions are nodes of a tree.
         rows: [n], rows of the requests.
         draft_prob: [n], written: probability of a draft with at least one token.
@@ -226,11 +226,11 @@ def expect(
     num_positions = len(accepted_odds)
     gains[:, num_positions:] = draft_tokens[:, num_positions:] = 0
     for i in range(len(rows)):
-        present_skill, skill = present.requests[rows[i], SKILL], accepted.requests[rows[i], SKILL]
+        present_effect, effect = present.requests[rows[i], EFFECT], accepted.requests[rows[i], EFFECT]
         drafted_prob = accepted_prob = 1.0
         for k in range(num_positions):
-            drafted_prob /= 1 + math.exp(-present_odds[k] - present_skill)
-            own = 1 / (1 + math.exp(-accepted_odds[k] - skill))
+            drafted_prob /= 1 + math.exp(-present_odds[k] - present_effect)
+            own = 1 / (1 + math.exp(-accepted_odds[k] - effect))
             accepted_prob = min(accepted_prob, own) if is_tree else accepted_prob * own
             draft_tokens[i, k], gains[i, k] = drafted_prob, drafted_prob * accepted_prob
         draft_prob[i] = draft_tokens[i, 0]

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 
-# Columns of `Offers.drafting`: seconds per step, per position of the longest draft, and per draft token.
+# Columns of `CandidateDrafts.drafting`: seconds per step, per position of the longest draft, and per draft token.
 ASKING, POSITION, TOKEN = range(3)
 NO_PROPOSER = -1
-# Minimum probability of a planned turn.
+# Minimum probability that a planned proposer is tried.
 _MIN_REACH = 0.02
 # Resolution of the sort by gain: buckets per token.
 _NUM_BUCKETS = 2048
@@ -29,7 +29,7 @@ _NUM_BUCKETS = 2048
 _NEGLIGIBLE = 0.002
 
 
-class Offers(NamedTuple):
+class CandidateDrafts(NamedTuple):
     """Expected drafts of L proposers for n requests, up to K tokens each, and their cost.
 
     Attributes:
@@ -40,9 +40,9 @@ class Offers(NamedTuple):
         limits: [n, L], maximum draft tokens.
         drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
         step: [draft tokens + 2], seconds of the target's step with 0, 1, 2, ... draft tokens.
-        max_draft_tokens: maximum draft tokens of all requests, each counted by its longest turn.
+        max_draft_tokens: maximum draft tokens of all requests, each counted by its longest draft.
         others: output tokens of requests without drafts.
-        unconditional: [L], whether a planned turn costs what it costs even where an earlier one has a draft.
+        unconditional: [L], whether a planned draft costs what it costs even where an earlier proposer has one.
     """
 
     draft_prob: Floats
@@ -61,7 +61,7 @@ class Value(NamedTuple):
     """Expected tokens and seconds of a plan.
 
     Attributes:
-        positions: number of planned draft tokens, all turns together.
+        positions: number of planned draft tokens, all proposers together.
         tokens: expected output tokens of the step that verifies the drafts.
         rows: expected draft tokens that it verifies.
         seconds: expected seconds of that step and of drafting.
@@ -73,115 +73,115 @@ class Value(NamedTuple):
     seconds: float
 
 
-class _Candidates(NamedTuple):
-    """Positions of all turns by falling gain per draft token.
+class _RankedPositions(NamedTuple):
+    """Positions of all planned drafts by falling gain per draft token.
 
     Attributes:
-        turn: [m], r * L + t for turn t of request r.
+        place: [m], r * L + t for place t in the plan of request r.
         request: [m], r: index of the request.
-        proposer: [m], proposer of the turn.
-        position: [m], position in the turn's draft, from 0.
+        proposer: [m], proposer of the draft.
+        position: [m], position in the draft, from 0.
     """
 
-    turn: Ints
+    place: Ints
     request: Ints
     proposer: Ints
     position: Ints
 
 
 @compiled
-def allocate(offers: Offers, rate: float, row_seconds: float) -> tuple[Ints, Ints, Value]:
-    """Returns the best plan: [n, L] draft tokens per turn, 0 for none; [n, L] proposer per turn; and its value.
+def allocate(candidates: CandidateDrafts, rate: float, row_seconds: float) -> tuple[Ints, Ints, Value]:
+    """Returns the best plan: [n, L] draft tokens per place, 0 for none; [n, L] proposer per place; and its value.
 
     Args:
-        offers: expected drafts of at least one request.
+        candidates: expected drafts of at least one request.
         rate: present output tokens per second, the price of a second.
         row_seconds: approximate seconds that a draft token adds to the target's step.
     """
-    num_proposers, num_requests, max_length = offers.gains.shape
-    proposers = _rank_proposers(offers, rate, row_seconds)
-    candidates = _rank_positions(offers, proposers, rate)
+    num_proposers, num_requests, max_length = candidates.gains.shape
+    proposers = _rank_proposers(candidates, rate, row_seconds)
+    in_order = _rank_positions(candidates, proposers, rate)
     lengths = np.zeros(num_requests * num_proposers, np.int64)
     bounds = np.full(num_proposers, max_length)
-    best = _scan(offers, candidates, bounds, -1, lengths)
+    best = _scan(candidates, in_order, bounds, -1, lengths)
     for proposer in range(num_proposers):
-        costs = offers.drafting[proposer]
-        if costs[ASKING] + costs[POSITION] * (max_length - 1) <= _NEGLIGIBLE * offers.step[0]:
+        costs = candidates.drafting[proposer]
+        if costs[ASKING] + costs[POSITION] * (max_length - 1) <= _NEGLIGIBLE * candidates.step[0]:
             continue
         best_bound, bound = max_length, max_length
         while bound > 0:
             # Every bound up to 8; larger ones in steps of an eighth.
             bound = min(bound - 1, bound * 7 // 8)
             bounds[proposer] = bound
-            value = _scan(offers, candidates, bounds, -1, lengths)
+            value = _scan(candidates, in_order, bounds, -1, lengths)
             if value.tokens * best.seconds > best.tokens * value.seconds:
                 best, best_bound = value, bound
         bounds[proposer] = best_bound
-    _scan(offers, candidates, bounds, best.positions, lengths)
+    _scan(candidates, in_order, bounds, best.positions, lengths)
     return lengths.reshape(num_requests, num_proposers), proposers, best
 
 
 @compiled
-def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
+def _rank_proposers(candidates: CandidateDrafts, rate: float, row_seconds: float) -> Ints:
     """Returns [n, L], each request's proposers by falling value, then `NO_PROPOSER`.
 
-    With draft probability p, value v of a draft and cost c of a turn, in output tokens, the order 1, 2 is worth
+    With draft probability p, value v of a draft and cost c of drafting, in output tokens, the order 1, 2 is worth
     p1 v1 - c1 + (1 - p1)(p2 v2 - c2), so the proposer with the higher v - c / p is first.
     """
-    num_proposers, num_requests, _ = offers.gains.shape
+    num_proposers, num_requests, _ = candidates.gains.shape
     proposers = np.full((num_requests, num_proposers), NO_PROPOSER)
     values = np.empty(num_proposers)
     for request in range(num_requests):
         count = 0
         for proposer in range(num_proposers):
-            costs, limit = offers.drafting[proposer], offers.limits[request, proposer]
+            costs, limit = candidates.drafting[proposer], candidates.limits[request, proposer]
             if limit <= 0:
                 continue
             per_token = rate * (row_seconds + costs[TOKEN])
             per_position = rate * costs[POSITION] / num_requests
-            value, best = -rate * (costs[ASKING] / num_requests + offers.entry[request, proposer]), -np.inf
+            value, best = -rate * (costs[ASKING] / num_requests + candidates.entry[request, proposer]), -np.inf
             for k in range(limit):
-                value += offers.gains[proposer, request, k] - per_position
-                value -= per_token * offers.draft_tokens[proposer, request, k]
+                value += candidates.gains[proposer, request, k] - per_position
+                value -= per_token * candidates.draft_tokens[proposer, request, k]
                 best = max(best, value)
-            best /= offers.draft_prob[proposer, request]
-            turn = count
-            while turn > 0 and values[turn - 1] < best:
-                values[turn], proposers[request, turn] = values[turn - 1], proposers[request, turn - 1]
-                turn -= 1
-            values[turn], proposers[request, turn] = best, proposer
+            best /= candidates.draft_prob[proposer, request]
+            place = count
+            while place > 0 and values[place - 1] < best:
+                values[place], proposers[request, place] = values[place - 1], proposers[request, place - 1]
+                place -= 1
+            values[place], proposers[request, place] = best, proposer
             count += 1
         reach = 1.0
-        for turn in range(count):
+        for place in range(count):
             if reach < _MIN_REACH:
-                proposers[request, turn] = NO_PROPOSER
+                proposers[request, place] = NO_PROPOSER
             else:
-                reach *= 1 - offers.draft_prob[proposers[request, turn], request]
+                reach *= 1 - candidates.draft_prob[proposers[request, place], request]
     return proposers
 
 
 @compiled
-def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates:
-    """Sorts all positions of all turns by gain per draft token, by counting.
+def _rank_positions(candidates: CandidateDrafts, proposers: Ints, rate: float) -> _RankedPositions:
+    """Sorts all positions of all planned drafts by gain per draft token, by counting.
 
-    A turn's entry cost is spread over its first positions. A turn's positions keep their order, and follow the first
-    one of the turn before it.
+    A proposer's entry cost is spread over its draft's first positions. A draft's positions keep their order, and
+    follow the first one of the proposer before it.
     """
-    num_proposers, num_requests, max_length = offers.gains.shape
+    num_proposers, num_requests, max_length = candidates.gains.shape
     bucket_of = np.full((num_requests, num_proposers, max_length), _NUM_BUCKETS)
     starts = np.zeros(_NUM_BUCKETS + 2, np.int64)
     keys = np.empty(max_length)
     for request in range(num_requests):
         before = np.inf
-        for turn in range(num_proposers):
-            proposer = proposers[request, turn]
+        for place in range(num_proposers):
+            proposer = proposers[request, place]
             if proposer == NO_PROPOSER:
                 break
-            limit = offers.limits[request, proposer]
-            worth, tokens, best, num_first = -rate * offers.entry[request, proposer], 0.0, -np.inf, 0
+            limit = candidates.limits[request, proposer]
+            worth, tokens, best, num_first = -rate * candidates.entry[request, proposer], 0.0, -np.inf, 0
             for k in range(limit):
-                gain, token = offers.gains[proposer, request, k], offers.draft_tokens[proposer, request, k]
-                keys[k] = gain / token - rate * offers.drafting[proposer, TOKEN]
+                gain, token = candidates.gains[proposer, request, k], candidates.draft_tokens[proposer, request, k]
+                keys[k] = gain / token - rate * candidates.drafting[proposer, TOKEN]
                 worth += keys[k] * token
                 tokens += token
                 if worth > best * tokens:
@@ -191,78 +191,82 @@ def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates
             for k in range(limit):
                 bucket = int((1 - min(keys[k], before)) * _NUM_BUCKETS)
                 bucket = min(max(bucket, 0), _NUM_BUCKETS - 1)
-                bucket_of[request, turn, k] = bucket
+                bucket_of[request, place, k] = bucket
                 starts[bucket + 1] += 1
     starts = np.cumsum(starts)
     count = starts[_NUM_BUCKETS]
     ranked = np.empty((4, count), np.int64)
     # Shorter drafts first within a bucket, so that all requests share a proposer's common costs.
-    for turn in range(num_proposers):
+    for place in range(num_proposers):
         for k in range(max_length):
             for request in range(num_requests):
-                bucket = bucket_of[request, turn, k]
+                bucket = bucket_of[request, place, k]
                 if bucket < _NUM_BUCKETS:
                     at = starts[bucket]
                     starts[bucket] += 1
-                    ranked[0, at], ranked[1, at] = request * num_proposers + turn, request
-                    ranked[2, at], ranked[3, at] = proposers[request, turn], k
-    return _Candidates(ranked[0], ranked[1], ranked[2], ranked[3])
+                    ranked[0, at], ranked[1, at] = request * num_proposers + place, request
+                    ranked[2, at], ranked[3, at] = proposers[request, place], k
+    return _RankedPositions(ranked[0], ranked[1], ranked[2], ranked[3])
 
 
 @compiled
-def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: int, lengths: Ints) -> Value:
-    """Admits candidates one by one, and returns the best value of any prefix.
+def _scan(
+    candidates: CandidateDrafts, in_order: _RankedPositions, bounds: Ints, max_positions: int, lengths: Ints
+) -> Value:
+    """Admits positions one by one, and returns the best value of any prefix.
 
     Args:
-        offers: expected drafts and costs.
-        candidates: positions in the order of admission.
-        bounds: [L], maximum draft tokens of each proposer's turns; 0 excludes it.
+        candidates: expected drafts and costs.
+        in_order: positions in the order of admission.
+        bounds: [L], maximum draft tokens of each proposer; 0 excludes it.
         max_positions: number of positions after which it ends; -1 is all.
-        lengths: [n * L], written: admitted positions of each turn.
+        lengths: [n * L], written: admitted positions of each place.
     """
-    num_proposers, num_requests, _ = offers.gains.shape
+    num_proposers, num_requests, _ = candidates.gains.shape
     lengths[:] = 0
-    # Per turn its probability, per request that of a further turn; per request the longest turn, and their sum.
+    # Per place its probability, per request that of a further one; per request the longest draft, and their sum.
     reach, next_reach = np.empty(num_requests * num_proposers), np.ones(num_requests)
     widest, num_asked = np.zeros(num_requests, np.int64), 0
-    # Per proposer: its longest draft, the probability of no turn in the step, and the seconds that its requests share.
+    # Per proposer: its longest draft, the probability that it is not tried, and the seconds that its requests share.
     longest, idle, shared = np.zeros(num_proposers, np.int64), np.ones(num_proposers), np.zeros(num_proposers)
-    tokens, rows, drafting, count = float(num_requests + offers.others), 0.0, 0.0, 0
-    best_count, best_tokens, best_rows, best_seconds = 0, tokens, 0.0, offers.step[0]
-    for i in range(len(candidates.turn)):
+    tokens, rows, drafting, count = float(num_requests + candidates.others), 0.0, 0.0, 0
+    best_count, best_tokens, best_rows, best_seconds = 0, tokens, 0.0, candidates.step[0]
+    for i in range(len(in_order.place)):
         if count == max_positions:
             break
-        turn, request = candidates.turn[i], candidates.request[i]
-        proposer, position = candidates.proposer[i], candidates.position[i]
+        place, request = in_order.place[i], in_order.request[i]
+        proposer, position = in_order.proposer[i], in_order.position[i]
         # Positions after one without room are left out too.
-        if position >= bounds[proposer] or position != lengths[turn]:
+        if position >= bounds[proposer] or position != lengths[place]:
             continue
         if position >= widest[request]:
-            if num_asked == offers.max_draft_tokens:
+            if num_asked == candidates.max_draft_tokens:
                 continue
             num_asked += 1
             widest[request] = position + 1
-        lengths[turn] = position + 1
+        lengths[place] = position + 1
         count += 1
         if position == 0:
-            reach[turn] = next_reach[request]
-            next_reach[request] *= 1 - offers.draft_prob[proposer, request]
-        asked = 1.0 if offers.unconditional[proposer] else reach[turn]
+            reach[place] = next_reach[request]
+            next_reach[request] *= 1 - candidates.draft_prob[proposer, request]
+        asked = 1.0 if candidates.unconditional[proposer] else reach[place]
         if position == 0:
             idle[proposer] *= 1 - asked
-            drafting += asked * offers.entry[request, proposer]
-        token = offers.draft_tokens[proposer, request, position]
-        tokens += reach[turn] * offers.gains[proposer, request, position]
-        rows += reach[turn] * token
-        drafting += asked * token * offers.drafting[proposer, TOKEN]
+            drafting += asked * candidates.entry[request, proposer]
+        token = candidates.draft_tokens[proposer, request, position]
+        tokens += reach[place] * candidates.gains[proposer, request, position]
+        rows += reach[place] * token
+        drafting += asked * token * candidates.drafting[proposer, TOKEN]
         if position == 0 or position >= longest[proposer]:
             longest[proposer] = max(longest[proposer], position + 1)
-            costs = offers.drafting[proposer]
+            costs = candidates.drafting[proposer]
             drafting -= shared[proposer]
             shared[proposer] = (1 - idle[proposer]) * (costs[ASKING] + costs[POSITION] * longest[proposer])
             drafting += shared[proposer]
         below = int(rows)
-        seconds = offers.step[below] + (rows - below) * (offers.step[below + 1] - offers.step[below]) + drafting
+        seconds = (
+            candidates.step[below] + (rows - below) * (candidates.step[below + 1] - candidates.step[below]) + drafting
+        )
         if tokens * best_seconds > best_tokens * seconds:
             best_count, best_tokens, best_rows, best_seconds = count, tokens, rows, seconds
     return Value(best_count, best_tokens, best_rows, best_seconds)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from vllm_spec_plugin.turns import Turns
+from vllm_spec_plugin.draft_plan import DraftPlan
 
 
 class StepMode(Enum):
@@ -65,7 +65,7 @@ class Drafting(NamedTuple):
     """Work of a proposer in a step.
 
     Attributes:
-        longest: maximum planned draft tokens of one request; 0 without a turn.
+        longest: maximum planned draft tokens of one request; 0 if it is not asked.
         num_drafted: number of draft tokens.
         caught_up: text tokens that it computed, beyond one per draft.
         seconds: time of the proposer in the step; 0 if it is not known.
@@ -185,27 +185,27 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
-        """Returns each request's turns, with draft lengths from 1 to its limits."""
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
+        """Returns each request's draft plan, with draft lengths from 1 to its limits."""
         ...
 
     def verified(
         self,
         request_id: str,
-        turns: Turns,
+        draft_plan: DraftPlan,
         source: int | None,
         drafted: int,
         accepted: int,
         num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
-        """Records a step's outcome for a request that had turns.
+        """Records a step's outcome for a request that had a draft plan.
 
         Args:
             request_id: id of the request.
-            turns: planned proposers and draft lengths.
+            draft_plan: planned proposers and draft lengths.
             source: index of the proposer that drafted; None if all were tried and none did.
-            drafted: number of verified draft tokens; those beyond the source's turn do not count.
+            drafted: number of verified draft tokens; those beyond the source's planned length do not count.
             accepted: number of accepted draft tokens.
             num_output_tokens: output tokens of the request, with those of the step; 0 if unknown.
             nodes: numbers of the accepted nodes of a tree with branches, in the order sent; None for chains.

@@ -66,9 +66,11 @@ def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: 
         control.probed([(1, 0.01), (8, 0.02)])
     requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):
-        for request, turns in zip(requests, control.plan(requests, StepBatch(2, 2, 100, room)), strict=True):
-            source, drafted = turns[0] if turns else (None, 0)
-            control.verified(request.request_id, turns, source, drafted, min(drafted, 1), nodes=(0,) if drafted else ())
+        for request, draft_plan in zip(requests, control.plan(requests, StepBatch(2, 2, 100, room)), strict=True):
+            source, drafted = draft_plan[0] if draft_plan else (None, 0)
+            control.verified(
+                request.request_id, draft_plan, source, drafted, min(drafted, 1), nodes=(0,) if drafted else ()
+            )
         control.measured(
             MeasuredStep(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
         )

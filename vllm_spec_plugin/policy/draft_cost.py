@@ -40,7 +40,7 @@ class DraftCostInStep:
 
 
 class DraftCost:
-    """Models a proposer's seconds in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up; 0 without a turn.
+    """Models a proposer's seconds in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up; 0 if it is not asked.
 
     passes: sequential forward passes, the longest draft length of all requests.
     rows: draft tokens of all requests together.
@@ -73,16 +73,16 @@ class DraftCost:
         return float(self._regression.weights[3])
 
     def observe(self, passes: int, rows: int, caught_up: int, seconds: float) -> float:
-        """Updates the model by a step; ignores steps without a turn, and impossible ones.
+        """Updates the model by a step; ignores steps in which it is not asked, and impossible ones.
 
         Args:
-            passes: passes of the planned drafts; 0 with no rows is a step without a turn.
+            passes: passes of the planned drafts; 0 with no rows is a step in which it is not asked.
             rows: number of draft tokens; with 0, one pass is counted.
             caught_up: text tokens of catch-up.
             seconds: time of the proposer; 0 counts as a microsecond.
 
         Returns:
-            The seconds predicted before; 0 without a turn.
+            The seconds predicted before; 0 if it is not asked.
         """
         if passes < 0 or rows < 0 or caught_up < 0 or not passes + rows:
             return 0.0

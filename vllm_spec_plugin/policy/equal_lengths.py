@@ -3,14 +3,16 @@
 import numpy as np
 
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.policy.allocation import ASKING, POSITION, TOKEN, Offers, Value
+from vllm_spec_plugin.policy.allocation import ASKING, POSITION, TOKEN, CandidateDrafts, Value
 
 
-def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: float) -> tuple[Ints, Value]:
+def best_with_even(
+    candidates: CandidateDrafts, lengths: Ints, value: Value, uneven_seconds: float
+) -> tuple[Ints, Value]:
     """Returns the better one of a plan and of the best plan of equal lengths; of a single proposer.
 
     Args:
-        offers: expected drafts, of all requests of the step.
+        candidates: expected drafts, of all requests of the step.
         lengths: [n, 1], the plan's draft tokens per request.
         value: of that plan, as if unequal lengths cost nothing.
         uneven_seconds: seconds by which a step takes longer if its requests have unequal lengths.
@@ -18,20 +20,20 @@ def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: 
     Returns:
         The plan's lengths and its value, with that cost where it applies.
     """
-    if offers.others or lengths.min() == lengths.max():
+    if candidates.others or lengths.min() == lengths.max():
         return lengths, value
     best, chosen = value._replace(seconds=value.seconds + uneven_seconds), lengths
-    num_requests, costs = len(lengths), offers.drafting[0]
-    gains, rows = offers.gains[0].sum(0).cumsum(), offers.draft_tokens[0].sum(0).cumsum()
-    for length in range(1, int(offers.limits.min()) + 1):
-        if num_requests * length > offers.max_draft_tokens:
+    num_requests, costs = len(lengths), candidates.drafting[0]
+    gains, rows = candidates.gains[0].sum(0).cumsum(), candidates.draft_tokens[0].sum(0).cumsum()
+    for length in range(1, int(candidates.limits.min()) + 1):
+        if num_requests * length > candidates.max_draft_tokens:
             break
         drafted = float(rows[length - 1])
-        step = float(np.interp(drafted, np.arange(len(offers.step)), offers.step))
+        step = float(np.interp(drafted, np.arange(len(candidates.step)), candidates.step))
         seconds = step + costs[ASKING] + costs[POSITION] * length + costs[TOKEN] * drafted
         even = Value(num_requests * length, num_requests + float(gains[length - 1]), drafted, seconds)
         if even.tokens * best.seconds > best.tokens * even.seconds:
             best, chosen = even, np.full_like(lengths, length)
-    if offers.step[0] * best.tokens < num_requests * best.seconds:
-        return np.zeros_like(lengths), Value(0, float(num_requests), 0.0, float(offers.step[0]))
+    if candidates.step[0] * best.tokens < num_requests * best.seconds:
+        return np.zeros_like(lengths), Value(0, float(num_requests), 0.0, float(candidates.step[0]))
     return chosen, best

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from vllm_spec_plugin.draft_plan import DraftPlan, length_of
 from vllm_spec_plugin.policy.control import (
     DraftRequest,
     MeasuredStep,
@@ -11,7 +12,6 @@ from vllm_spec_plugin.policy.control import (
     StepForecast,
     StepMode,
 )
-from vllm_spec_plugin.turns import Turns, length_of
 
 # Tokens of a request's first draft by the heuristic, and by which drafts grow and shrink.
 START, GROWTH, SHRINKAGE = 5, 2, 1
@@ -33,8 +33,8 @@ class FixedControl:
         """Verifies all drafts."""
         return limit
 
-    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
-        """Returns the limits above 0 as turns."""
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
+        """Returns the limits above 0 as draft plans."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]
 
     def verified(self, *args: Any, **kwargs: Any) -> None:
@@ -73,7 +73,7 @@ class HeuristicControl(FixedControl):
         # Per request, a length per proposer.
         self._lengths: dict[str, list[int]] = {}
 
-    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
         """Returns all proposers in their order, with each request's present lengths."""
         return [
             tuple(
@@ -87,7 +87,7 @@ class HeuristicControl(FixedControl):
     def verified(
         self,
         request_id: str,
-        turns: Turns,
+        draft_plan: DraftPlan,
         source: int | None,
         drafted: int,
         accepted: int,
@@ -98,7 +98,7 @@ class HeuristicControl(FixedControl):
         maximum = None if source is None else self._maxima[source]
         if source is None or maximum is None:
             return
-        asked = length_of(turns, source)
+        asked = length_of(draft_plan, source)
         drafted, lengths = min(drafted, asked), self._of(request_id)
         if accepted < drafted:
             lengths[source] = max(lengths[source] - SHRINKAGE, 1)

@@ -7,8 +7,9 @@ from itertools import chain
 
 import numpy as np
 
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.policy.allocation import Offers, allocate
+from vllm_spec_plugin.policy.allocation import CandidateDrafts, allocate
 from vllm_spec_plugin.policy.control import (
     DraftRequest,
     MeasuredStep,
@@ -21,11 +22,10 @@ from vllm_spec_plugin.policy.draft_cost import DraftCostInStep
 from vllm_spec_plugin.policy.equal_lengths import best_with_even
 from vllm_spec_plugin.policy.on_off import CATCH_UP_STEPS, OnOffComparison
 from vllm_spec_plugin.policy.on_off_window import ComparedStep
-from vllm_spec_plugin.policy.outcome_log import OutcomeNotes, turns_of
+from vllm_spec_plugin.policy.outcome_log import OutcomeNotes, plans_of
 from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
 from vllm_spec_plugin.policy.request_index import RequestRows
 from vllm_spec_plugin.policy.step_cost import StepCost
-from vllm_spec_plugin.turns import Turns
 
 # Steps for which a plan without drafts is reused in a batch of the same size: maximum, and that from which on drafting
 # counts as off.
@@ -47,14 +47,14 @@ class _Kept:
 
     Attributes:
         made_for: request ids, limits and batch sizes that it was made for.
-        turns: turns of each request.
-        num_tokens: draft tokens of all turns.
+        draft_plans: draft plan of each request.
+        num_tokens: draft tokens of all plans.
         steps_left: number of further steps for which it may be used.
         lacking: accepted draft tokens that are missing so far.
     """
 
     made_for: tuple[object, ...]
-    turns: list[Turns]
+    draft_plans: list[DraftPlan]
     num_tokens: int
     steps_left: int
     lacking: float = 0.0
@@ -151,8 +151,8 @@ class OptimalControl:
         steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + limit + 1), num_requests, context)
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 
-    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
-        """Returns each request's turns, within its limits.
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
+        """Returns each request's draft plan, within its limits.
 
         Where steps are fast and drafting is known to gain, a plan is reused in further steps of the same batch.
         """
@@ -165,37 +165,37 @@ class OptimalControl:
         kept = self._kept
         if kept and kept.steps_left > 0 and made_for == kept.made_for and kept.num_tokens <= batch.max_draft_tokens:
             kept.steps_left -= 1
-            return kept.turns
+            return kept.draft_plans
         self.forecast = self._kept = None
         self._learn()
         rows = self._requests.add(request_ids)
-        offers = self._offers(rows, limits, uncomputed, batch)
-        num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
+        candidates = self._candidates(rows, limits, uncomputed, batch)
+        num_outputs, plain_seconds = len(requests) + batch.others, float(candidates.step[0])
         rate = self._speedup * num_outputs / plain_seconds
-        lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
+        lengths, ranked, value = allocate(candidates, rate, self._row_seconds(candidates))
         uneven = self.step_cost.drafter_seconds
         if len(uneven) and len(self.proposers) == 1 and batch.base_tokens == len(requests):
-            lengths, value = best_with_even(offers, lengths, value, float(uneven[2]))
+            lengths, value = best_with_even(candidates, lengths, value, float(uneven[2]))
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
-        turns = turns_of(lengths, ranked)
+        draft_plans = plans_of(lengths, ranked)
         self._backoff = 0 if value.positions else min(max(2 * self._backoff, 1), _MAX_BACKOFF)
         self._backoff_left, self._num_backing_off = self._backoff, batch.num_requests
         self.off = self._off_by_plan()
         if value.positions and self._comparison.is_sure(batch.num_requests):
             planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
             num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
-            self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
+            self._kept = _Kept(made_for, draft_plans, int(lengths.sum()), num_steps)
         decode_seconds = plain_seconds
         if batch.base_tokens != num_outputs:
             decode_seconds = float(self.step_cost.seconds([num_outputs], num_outputs, batch.context)[0])
         per_token = decode_seconds / num_outputs
         self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
-        return turns
+        return draft_plans
 
-    def _offers(
+    def _candidates(
         self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: StepBatch
-    ) -> Offers:
+    ) -> CandidateDrafts:
         """Returns the proposers' expected drafts and costs."""
         shape = len(self.proposers), len(rows)
         draft_prob = np.empty(shape)
@@ -208,7 +208,7 @@ class OptimalControl:
         max_draft_tokens = min(max(batch.max_draft_tokens, 0), len(rows) * self._max_positions)
         step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
-        return Offers(
+        return CandidateDrafts(
             draft_prob,
             gains,
             draft_tokens,
@@ -221,9 +221,9 @@ class OptimalControl:
             self._unconditional,
         )
 
-    def _row_seconds(self, offers: Offers) -> float:
+    def _row_seconds(self, candidates: CandidateDrafts) -> float:
         """Returns the seconds that a draft token adds to the target's step, near the latest plan's size."""
-        num_requests, step = len(offers.limits), offers.step
+        num_requests, step = len(candidates.limits), candidates.step
         last = min(int((self._rows_per_request + 1) * num_requests), len(step) - 1)
         first = max(min(int((self._rows_per_request - 1) * num_requests), last - 1), 0)
         return float(step[last] - step[first]) / (last - first)

@@ -5,22 +5,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.turns import Turns
 
 # Rows of `Outcomes.of_proposers`.
 ASKED, DRAFTED, ACCEPTED = range(3)
 
 
-def turns_of(lengths: Ints, proposers: Ints) -> list[Turns]:
-    """Returns each request's turns as tuples.
+def plans_of(lengths: Ints, proposers: Ints) -> list[DraftPlan]:
+    """Returns each request's draft plan as tuples.
 
     Args:
-        lengths: [n, L], draft tokens of each turn; 0 is no turn.
-        proposers: [n, L], proposer of each turn.
+        lengths: [n, L], draft tokens per place in the plan; 0 is none.
+        proposers: [n, L], proposer per place.
     """
     rows = zip(proposers.tolist(), lengths.tolist(), strict=True)
-    return [tuple([turn for turn in zip(*row, strict=True) if turn[1]]) for row in rows]
+    return [tuple([planned for planned in zip(*row, strict=True) if planned[1]]) for row in rows]
 
 
 class Outcomes(NamedTuple):
@@ -29,7 +29,7 @@ class Outcomes(NamedTuple):
     Attributes:
         request_ids: [n], ids of the requests; one may occur more than once.
         num_tokens: [n], number of output tokens.
-        of_proposers: [L, 3, n], per proposer the planned (0 without a turn), verified and accepted draft tokens.
+        of_proposers: [L, 3, n], per proposer the planned (0 if it was not asked), verified and accepted draft tokens.
         nodes: [n], of trees, bit i is whether node i was accepted.
     """
 
@@ -53,7 +53,7 @@ class OutcomeNotes:
     def verified(
         self,
         request_id: str,
-        turns: Turns,
+        draft_plan: DraftPlan,
         source: int | None,
         drafted: int,
         accepted: int,
@@ -70,7 +70,7 @@ class OutcomeNotes:
         bits = (1 << accepted) - 1 if nodes is None else sum([1 << node for node in nodes])
         # The 64th bit of an int64 is its sign.
         row = [num_tokens, bits - (bits >> 63 << 64), *[0] * (3 * self._num_proposers)]
-        for proposer, length in turns:
+        for proposer, length in draft_plan:
             at = 2 + 3 * proposer
             row[at + ASKED] = length
             if proposer == source:

@@ -55,7 +55,7 @@ class ProposerEstimates:
     def expect(self, rows: Ints, draft_prob: Floats, gains: Floats, draft_tokens: Floats) -> None:
         """Writes the expected draft and accepted tokens of n requests; see `acceptance.expect`."""
         accepted = self._accepted
-        expect(self._present.ratings, accepted.ratings, accepted.is_tree, rows, draft_prob, gains, draft_tokens)
+        expect(self._present.effects, accepted.effects, accepted.is_tree, rows, draft_prob, gains, draft_tokens)
 
     def learn(
         self,
@@ -72,7 +72,7 @@ class ProposerEstimates:
 
         Args:
             rows: [n], rows of the requests.
-            asked: [n], planned draft tokens; 0 without a turn.
+            asked: [n], planned draft tokens; 0 if it was not asked.
             drafted: [n], verified draft tokens, at most `asked`.
             accepted: [n], accepted draft tokens.
             nodes: [n], of trees, bit i is whether node i was accepted.
@@ -88,7 +88,7 @@ class ProposerEstimates:
             self.draft_cost = DraftCost(_PASS * step_seconds)
 
     def measured(self, drafting: Drafting) -> None:
-        """Updates the cost of drafting by a step with a turn; ignores the first one, which may include set-up."""
+        """Updates the cost of drafting by a step in which it was asked; ignores the first, which may include set-up."""
         if not isinstance(self.draft_cost, DraftCost):
             return
         if self._is_cold:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from random import Random
 
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.policy.control import DraftRequest, Off, StepBatch, StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
-from vllm_spec_plugin.turns import Turns
 
 # Share of steps without any draft, as a policy has that switches drafting off; share of steps that begin a phase
 # without, in which a drafter may rest, and its maximum length.
@@ -39,12 +39,12 @@ class RandomControl(FixedControl):
         """Verifies a random part of the drafts."""
         return self._rng.randint(0, limit)
 
-    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[Turns]:
-        """Draws each request's turns."""
-        return [self._turns(request.limits) for request in requests]
+    def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
+        """Draws each request's draft plan."""
+        return [self._draft_plan(request.limits) for request in requests]
 
-    def _turns(self, limits: Sequence[int]) -> Turns:
+    def _draft_plan(self, limits: Sequence[int]) -> DraftPlan:
         lengths = [(i, self._rng.randint(0, limit)) for i, limit in enumerate(limits)]
-        turns = [turn for turn in lengths if turn[1] > 0]
-        self._rng.shuffle(turns)
-        return tuple(turns)
+        draft_plan = [planned for planned in lengths if planned[1] > 0]
+        self._rng.shuffle(draft_plan)
+        return tuple(draft_plan)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from vllm_spec_plugin.turns import Turns
+    from vllm_spec_plugin.draft_plan import DraftPlan
     from vllm_spec_plugin.verification.draft_probs import DraftProbs
     from vllm_spec_plugin.verification.topology import Topology
 
@@ -39,7 +39,7 @@ class RequestView(NamedTuple):
             with `uses_hidden_states`.
         scope: requests of the same scope may draft from each other's text once it is finished; None is private. It is
             None for a seeded request with lenience below 1, whose output would depend on earlier text.
-        turns: proposers that may draft, with draft lengths.
+        draft_plan: proposers that may draft, with draft lengths.
         num_prompt_tokens: number of prompt tokens in `token_ids`.
         prediction: the client's predicted output, as token ids; None without one. Only for proposers with
             `uses_predictions`.
@@ -58,7 +58,7 @@ class RequestView(NamedTuple):
     sibling_uniforms: "npt.NDArray[np.float64] | None" = None
     hidden: "torch.Tensor | None" = None
     scope: str | None = None
-    turns: "Turns" = ()
+    draft_plan: "DraftPlan" = ()
     num_prompt_tokens: int = 0
     prediction: Sequence[int] | None = None
 

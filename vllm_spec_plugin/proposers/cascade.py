@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, Proposer, RequestView
-from vllm_spec_plugin.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ Note = Callable[[int, Sequence[RequestView], Sequence[Draft], float], None]
 
 
 class Cascade:
-    """Tries each request's proposers in the order of its turns, until one has a draft.
+    """Tries each request's proposers in the order of its draft plan, until one has a draft.
 
-    A proposer gets all requests of a step in one call where their turns allow it, as the passes of a draft model are
+    A proposer gets all requests of a step in one call where their plans allow it, as the passes of a draft model are
     shared. Whether a proposer has a draft must not depend on tokens that it sampled.
 
     A request in prefill goes only to the first of its proposers, if that keeps KV; later ones catch up when they draft.
@@ -40,7 +40,7 @@ class Cascade:
         """Takes the proposers.
 
         Args:
-            members: at least one proposer, in the order of the indices in turns.
+            members: at least one proposer, in the order of the indices in draft plans.
             note: called with each proposer's views, drafts and seconds.
         """
         self._members = members
@@ -49,22 +49,22 @@ class Cascade:
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request, empty if no proposer has one."""
         drafts = [NO_DRAFT] * len(requests)
-        waiting = {i: request.turns for i, request in enumerate(requests) if request.turns}
+        waiting = {i: request.draft_plan for i, request in enumerate(requests) if request.draft_plan}
         while waiting:
             at_turn = _next(waiting.values())
             indices, views = [], []
-            for i, turns in list(waiting.items()):
-                member, length = turns[0]
+            for i, draft_plan in list(waiting.items()):
+                member, length = draft_plan[0]
                 if member != at_turn:
                     continue
                 view = self._view(requests[i], member, length)
                 if view is not None:
                     indices.append(i)
                     views.append(view)
-                if requests[i].in_prompt or len(turns) == 1:
+                if requests[i].in_prompt or len(draft_plan) == 1:
                     del waiting[i]
                 else:
-                    waiting[i] = turns[1:]
+                    waiting[i] = draft_plan[1:]
             for i, draft in zip(indices, self._propose(at_turn, views), strict=True):
                 if draft.token_ids:
                     drafts[i] = draft
@@ -99,8 +99,8 @@ class Cascade:
         )
 
 
-def _next(waiting: Collection[Turns]) -> int:
+def _next(waiting: Collection[DraftPlan]) -> int:
     """Returns the next proposer to call: the next one of some request that no other request may need later."""
-    ready = {turns[0][0] for turns in waiting}
-    later = {member for turns in waiting for member, _ in turns[1:]}
+    ready = {draft_plan[0][0] for draft_plan in waiting}
+    later = {member for draft_plan in waiting for member, _ in draft_plan[1:]}
     return min(ready - later or ready)

@@ -124,7 +124,7 @@ class ProposerConfig(Section):
         return []
 
     @property
-    def drafts_from_text(self) -> bool:
+    def is_token_only(self) -> bool:
         """Whether it drafts chains from token ids alone, so that the scheduler's process can draft."""
         return not (self.is_native or self.keeps_kv or self.uses_hidden_states or self.drafts_trees)
 
@@ -139,7 +139,7 @@ class ProposerConfig(Section):
         Args:
             with_q: whether drafts are verified by their probabilities.
         """
-        return self if self.is_native or self.drafts_from_text else None
+        return self if self.is_native or self.is_token_only else None
 
     @property
     def samples(self) -> bool:

@@ -197,7 +197,7 @@ def _created(
 
 def _check_conflict(runner: Runner, async_scheduling: bool | None, *, is_api_server: bool) -> None:
     mode = mode_of(runner.config, is_v2=runner.is_v2)
-    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text, "needs_v2": runner.is_v2}
+    kind = {"in_workers": mode is IN_WORKERS, "drafts_in_scheduler": mode.drafts_in_scheduler, "needs_v2": runner.is_v2}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
 

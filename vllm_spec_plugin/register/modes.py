@@ -26,14 +26,14 @@ class DraftingMode:
     Attributes:
         schedulers: classes for synchronous and asynchronous scheduling; the last is None where there is no such.
         workers: class by platform.
-        from_text: whether the scheduler's process drafts.
+        drafts_in_scheduler: whether the scheduler's process drafts.
         vllm_verifies: whether vLLM's sampler verifies; else the plugin's does, on the V1 runner.
         needs_v2: whether it drafts on the V2 runner only.
     """
 
     schedulers: tuple[str, str | None]
     workers: dict[str, str]
-    from_text: bool
+    drafts_in_scheduler: bool
     vllm_verifies: bool
     needs_v2: bool = False
 
@@ -44,25 +44,29 @@ _PROPOSER = f"{_V1}.drafting.drafter.Drafter"
 IN_WORKERS = DraftingMode(
     (f"{_V1}.scheduling.scheduler.SpecScheduler", None),
     {"cpu": f"{_V1}.cpu.SpecCPUWorker", "cuda": f"{_V1}.cuda.SpecCUDAWorker"},
-    from_text=False,
+    drafts_in_scheduler=False,
     vllm_verifies=False,
 )
 # vLLM's drafters.
 NATIVE = DraftingMode(
     (f"{_SCHEDULING}.native.NativeScheduler", f"{_SCHEDULING}.native.NativeAsyncScheduler"),
     _workers("Native"),
-    from_text=False,
+    drafts_in_scheduler=False,
     vllm_verifies=True,
 )
-# Texts, and one of vLLM's drafters where these have nothing.
+# Token-only proposers, and one of vLLM's drafters where these have no draft.
 MIXED = DraftingMode(
-    (f"{_SCHEDULING}.native.NativeScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True
+    (f"{_SCHEDULING}.native.NativeScheduler", None), _workers("Own"), drafts_in_scheduler=True, vllm_verifies=True
 )
-# On the V2 runner: texts alone, heads alone, and heads where texts have nothing.
-TEXT = DraftingMode(
-    (f"{_SCHEDULING}.text.TextScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True, needs_v2=True
+# On the V2 runner: token-only proposers, heads, and heads where token-only proposers have no draft.
+TOKEN_ONLY = DraftingMode(
+    (f"{_SCHEDULING}.token_only.TokenOnlyScheduler", None),
+    _workers("Own"),
+    drafts_in_scheduler=True,
+    vllm_verifies=True,
+    needs_v2=True,
 )
-HEADS = replace(NATIVE, workers=_workers("Text"), needs_v2=True)
+HEADS = replace(NATIVE, workers=_workers("Own"), needs_v2=True)
 MIXED_HEADS = replace(MIXED, needs_v2=True)
 
 
@@ -108,19 +112,19 @@ def engine_choice(vllm_config: "VllmConfig") -> EngineChoice:
     """Returns what vLLM has chosen for a configuration that has the plugin's settings."""
     settings: Any = vllm_config.additional_config
     mode = mode_of(config_in(settings), is_v2=vllm_config.use_v2_model_runner)
-    return engine_of(vllm_config, from_text=mode.from_text, why_v1=settings[KEY].get("why_v1", ""))
+    return engine_of(vllm_config, drafts_in_scheduler=mode.drafts_in_scheduler, why_v1=settings[KEY].get("why_v1", ""))
 
 
 def mode_of(config: "PluginConfig", *, is_v2: bool) -> DraftingMode:
     """Returns the mode of a configuration as a runner serves it."""
-    has_texts = len(config.proposers) > 1
+    is_cascade = len(config.proposers) > 1
     if config.is_native:
-        return MIXED if has_texts else NATIVE
+        return MIXED if is_cascade else NATIVE
     if not is_v2:
         return IN_WORKERS
-    if config.drafts_from_text:
-        return TEXT
-    return MIXED_HEADS if has_texts else HEADS
+    if config.is_token_only:
+        return TOKEN_ONLY
+    return MIXED_HEADS if is_cascade else HEADS
 
 
 def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def translate(engine_args: "EngineArgs", runner: Runner, source: str) -> None:
         engine_args.worker_cls = mode.workers[platform]
     if mode.schedulers[1] is None:
         engine_args.scheduler_cls = mode.schedulers[0]
-    if mode.from_text:
+    if mode.drafts_in_scheduler:
         engine_args.async_scheduling = False
     if config.verification.lenience < 1:
         logger.warning(

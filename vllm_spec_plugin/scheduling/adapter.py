@@ -8,6 +8,7 @@ from typing import NamedTuple
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.draft_plan import length_of, tried
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.policy.control import Drafting, DraftLengthControl
@@ -16,7 +17,6 @@ from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters
 from vllm_spec_plugin.scheduling.served_requests import ServedRequests
 from vllm_spec_plugin.scheduling.step_planner import StepPlanner
 from vllm_spec_plugin.scheduling.steps import Drafted, Step
-from vllm_spec_plugin.turns import length_of, tried
 
 _NO_STEP = Step(rests=True)
 
@@ -123,7 +123,7 @@ class DraftLengthAdapter:
             begun: the time (`now`) when the planning of the step began.
 
         Returns:
-            The step, with turns of each request that gets drafts.
+            The step, with the draft plan of each request that gets drafts.
         """
         before, self.latest = self.latest, Step(begun=begun, drafting=self._drafting)
         step, self._drafting = self.latest, self._no_drafting
@@ -143,8 +143,8 @@ class DraftLengthAdapter:
         scheduled, waiting = output.num_scheduled_tokens, self._waiting
         if self._is_async and self._tracks_sources:
             assert self.native is not None
-            turns, no_drafts = before.turns, before.in_prompt
-            return {name: (turns[name], self.native) for name in turns if name in scheduled and name not in no_drafts}
+            plans, no_drafts = before.draft_plans, before.in_prompt
+            return {name: (plans[name], self.native) for name in plans if name in scheduled and name not in no_drafts}
         taken = {name: waiting.pop(name) for name in scheduled if name in waiting} if waiting else {}
         if self.native is not None:
             # vLLM's runner keeps drafts for one step.
@@ -173,7 +173,7 @@ class DraftLengthAdapter:
         num_output_tokens: int,
         nodes: tuple[int, ...] | None = None,
     ) -> int:
-        """Reports the outcome of a step for a request that had drafts or turns.
+        """Reports the outcome of a step for a request that had drafts or a draft plan.
 
         Args:
             step: the step, from `take_step`.
@@ -189,10 +189,10 @@ class DraftLengthAdapter:
         made = step.drafted_as.get(request_id)
         if made is None:
             return self.native or 0
-        turns, source = made
+        draft_plan, source = made
         if not self.control.is_constant:
             step.num_accepted += accepted
-            self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
+            self.control.verified(request_id, draft_plan, source, drafted, accepted, num_output_tokens, nodes)
         return source or 0
 
     def ended(self, step: Step, num_output: int, *, is_busy: bool) -> None:
@@ -227,30 +227,30 @@ class DraftLengthAdapter:
         step.drafting = (*step.drafting[:drafter], native)
 
     def drafted(self, requests: Mapping[str, Request], result: DraftResult) -> None:
-        """Records the drafts after the step that ended last, if it had turns; the next step verifies them.
+        """Records the drafts after the step that ended last, if it had draft plans; the next step verifies them.
 
         Args:
             requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
             result: the drafts of proposers outside vLLM's runner; a drafter in it has drafted for all others.
         """
         step = self.latest_ended
-        if not step.turns or not self._tracks_sources:
+        if not step.draft_plans or not self._tracks_sources:
             return
         longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._uncomputed.proposer
         alive = self.requests.ids
-        for request_id, turns in step.turns.items():
+        for request_id, draft_plan in step.draft_plans.items():
             is_alive = request_id in alive
             if request_id not in step.in_prompt:
                 source = result.sources.get(request_id, self.native)
-                taken = turns if len(turns) == 1 else tried(turns, source)
+                taken = draft_plan if len(draft_plan) == 1 else tried(draft_plan, source)
                 for i, length in taken:
                     if length > longest[i]:
                         longest[i] = length
                 if is_alive:
-                    self._waiting[request_id] = (turns, source)
+                    self._waiting[request_id] = (draft_plan, source)
             else:
-                # Of a text that is not through, the first proposer computes what there is, if it keeps KV.
-                taken = turns[:1]
+                # Of an unfinished prompt, the first proposer computes what there is, if it keeps KV.
+                taken = draft_plan[:1]
             if kv_proposer is not None and length_of(taken, kv_proposer):
                 caught_up += step.uncomputed.get(request_id, 0)
                 if is_alive:

@@ -25,7 +25,7 @@ from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapte
 from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.steps import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
-from vllm_spec_plugin.scheduling.text_drafts import TextDrafts
+from vllm_spec_plugin.scheduling.token_only_drafts import TokenOnlyDrafts
 
 # Between two messages of counters to the frontend, while requests run.
 COUNTERS_SECONDS = 0.25
@@ -44,7 +44,7 @@ class SpecScheduling(Scheduler):
         self,
         config: PluginConfig,
         control: DraftLengthControl,
-        texts: Sequence[ProposerConfig],
+        token_only: Sequence[ProposerConfig],
         drafter: DrafterTraits | None = None,
     ) -> None:
         """Connects policy and proposers, once vLLM's scheduler is there.
@@ -52,14 +52,14 @@ class SpecScheduling(Scheduler):
         Args:
             config: the plugin's configuration.
             control: the policy.
-            texts: the first proposers of the configuration, which draft here.
+            token_only: the first proposers of the configuration, which draft here.
             drafter: see `DraftLengthAdapter`.
         """
         disable_placeholder_drafts(self)
         self._counters = CountersByMethod()
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._texts = TextDrafts(texts, config, vocab_size) if texts else None
+        self._token_only = TokenOnlyDrafts(token_only, config, vocab_size) if token_only else None
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._shared_scope = config.text_scope
@@ -85,8 +85,8 @@ class SpecScheduling(Scheduler):
         if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
             self._stream.drop(request_id)
         self._adapter.forget(request_id)
-        if self._texts is not None:
-            self._texts.finish(request_id)
+        if self._token_only is not None:
+            self._token_only.finish(request_id)
         acceptance = self._acceptance.ended(request_id)
         if acceptance is not None:
             self._counters.of(self._method).ended.append(acceptance)
@@ -97,18 +97,18 @@ class SpecScheduling(Scheduler):
         free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
         return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
 
-    def _draft_from_texts(self) -> Collection[str]:
+    def _draft_token_only(self) -> Collection[str]:
         """Drafts for requests of the step that ended last, before the next one is planned.
 
-        A draft from a text takes the place of a drafter's, which was made before the step's tokens were known here.
+        Such a draft takes the place of a drafter's, which was made before the step's tokens were known here.
 
         Returns:
             The requests with such a draft.
         """
-        if self._texts is None or not (turns := self._adapter.latest_ended.turns):
+        if self._token_only is None or not (draft_plans := self._adapter.latest_ended.draft_plans):
             return ()
-        views = self._texts.views(turns, self.requests, self._adapter.requests.room)
-        found, counters, sources = self._texts.draft(views)
+        views = self._token_only.views(draft_plans, self.requests, self._adapter.requests.room)
+        found, counters, sources = self._token_only.draft(views)
         self._counters.add(counters)
         self._adapter.drafted(self.requests, DraftResult(counters, sources))
         if found:
@@ -138,7 +138,7 @@ class SpecScheduling(Scheduler):
         model_runner_output: ModelRunnerOutput,
         nodes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy.
+        """Counts a step's verified drafts, and reports the outcomes of requests with a draft plan to the policy.
 
         Args:
             step: the step.

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from vllm_spec_plugin.draft_plan import DraftPlan, longest
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.policy.control import DraftRequest, StepForecast
-from vllm_spec_plugin.turns import Turns, longest
 
 
 class DecisionCounters:
@@ -23,14 +23,14 @@ class DecisionCounters:
         self._method = method
         self._methods = methods
 
-    def chosen(self, chosen: Collection[Turns]) -> None:
-        """Counts the turns of a step's requests."""
+    def chosen(self, chosen: Collection[DraftPlan]) -> None:
+        """Counts the draft plans of a step's requests."""
         counters = self._counters.of(self._method)
         # There are few different ones.
-        for turns, num_requests in Counter(chosen).items():
-            counters.count_chosen(longest(turns), num_requests)
+        for draft_plan, num_requests in Counter(chosen).items():
+            counters.count_chosen(longest(draft_plan), num_requests)
             if len(self._methods) > 1:
-                for i, length in turns:
+                for i, length in draft_plan:
                     self._counters.of(self._methods[i]).count_chosen(length, num_requests)
 
     def not_chosen(self, num_requests: int) -> None:
@@ -38,7 +38,7 @@ class DecisionCounters:
         self._counters.of(self._method).count_chosen(0, num_requests)
 
     def switched_off(self, request_ids: Collection[str], latest: Collection[str]) -> None:
-        """Counts requests without turns that had some by the latest plan."""
+        """Counts requests without a draft plan that had one in the step before."""
         num_requests = sum([request_id in latest for request_id in request_ids])
         if num_requests:
             self._counters.of(self._method).switched_off += num_requests
@@ -63,19 +63,21 @@ class DecisionCounters:
 
 def explain(
     requests: Sequence[DraftRequest],
-    chosen: Sequence[Turns],
+    chosen: Sequence[DraftPlan],
     forecast: StepForecast | None,
     acceptance: Sequence[Sequence[float]],
     methods: Sequence[str],
 ) -> str:
-    """Describes one decision in a line; in a cascade with the proposers that have a turn, in order."""
+    """Describes one decision in a line; in a cascade with the planned proposers, in order."""
 
-    def named(turns: Turns) -> str:
-        if len(methods) == 1 or not turns:
-            return str(longest(turns))
-        return ">".join(f"{methods[i]}({length})" for i, length in turns)
+    def named(draft_plan: DraftPlan) -> str:
+        if len(methods) == 1 or not draft_plan:
+            return str(longest(draft_plan))
+        return ">".join(f"{methods[i]}({length})" for i, length in draft_plan)
 
-    lengths = " ".join(f"{request.request_id}:{named(turns)}" for request, turns in zip(requests, chosen, strict=True))
+    lengths = " ".join(
+        f"{request.request_id}:{named(draft_plan)}" for request, draft_plan in zip(requests, chosen, strict=True)
+    )
     if forecast is None:
         return f"draft lengths {lengths}"
     rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in acceptance)

@@ -1,8 +1,8 @@
 """vLLM's schedulers with draft lengths for a drafter in vLLM's runner, synchronous and asynchronous, on both runners.
 
 The scheduler alone decides: how many placeholders of a request's drafts are verified, and how long the drafter drafts
-after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be heads of the plugin's. Proposers before
-it draft from texts here.
+after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be heads of the plugin's. Token-only
+proposers before it draft here.
 """
 
 import logging
@@ -14,12 +14,12 @@ from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_mi
 from vllm_spec_plugin.compat.resting import DrafterAfterRest, after_rest
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, SchedulerOutput, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.messages import NO_DRAFTS
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.resting import DrafterRest
-from vllm_spec_plugin.turns import length_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -32,10 +32,10 @@ class NativeScheduler(SpecScheduling):
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config = config_in(vllm_config.additional_config)
-        *texts, drafter = config.proposers
+        *token_only, drafter = config.proposers
         traits = DrafterTraits(self.is_async, holds_min_tokens_too_long(vllm_config), samples_drafts(vllm_config))
-        self._connect(config, create_control(config, self.max_num_scheduled_tokens, True), texts, traits)
-        self._native, self._native_method = len(texts), drafter.method
+        self._connect(config, create_control(config, self.max_num_scheduled_tokens, True), token_only, traits)
+        self._native, self._native_method = len(token_only), drafter.method
         self._can_shorten = can_shorten(vllm_config)
         self._rest: DrafterRest | None = None
         after = after_rest(vllm_config)
@@ -46,9 +46,9 @@ class NativeScheduler(SpecScheduling):
             logger.warning("vLLM's drafter runs in every step, also where nobody drafts: %s", after)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """Drafts from texts, lets vLLM plan a step, and chooses the draft lengths after it; or the drafter rests."""
+        """Makes token-only drafts, lets vLLM plan a step, and chooses its draft lengths; or the drafter rests."""
         begun = self._adapter.now()
-        self._draft_from_texts()
+        self._draft_token_only()
         output = super().schedule(*args, **kwargs)
         if len(output.num_scheduled_tokens) < len(self.running):
             self._drop_drafts_of_others(output)
@@ -69,9 +69,9 @@ class NativeScheduler(SpecScheduling):
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, each request's up to its draft length and to the end of its output."""
-        turns, requests, drafts = self._adapter.latest_ended.turns, self.requests, []
+        draft_plans, requests, drafts = self._adapter.latest_ended.draft_plans, self.requests, []
         for request_id, own in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            length, request = length_of(turns.get(request_id, ()), self._native), requests.get(request_id)
+            length, request = length_of(draft_plans.get(request_id, ()), self._native), requests.get(request_id)
             if request is None or request.is_prefill_chunk:
                 length = 0
             elif length:
@@ -104,11 +104,11 @@ class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """See `NativeScheduler`."""
         output = super().schedule(*args, **kwargs)
-        turns, lengths = self._adapter.latest.turns, []
+        draft_plans, lengths = self._adapter.latest.draft_plans, []
         for request_id in output.num_scheduled_tokens:
             request = self.requests[request_id]
             if not request.is_prefill_chunk:
-                length = length_of(turns.get(request_id, ()), self._native)
+                length = length_of(draft_plans.get(request_id, ()), self._native)
                 request.spec_token_ids = self._placeholders[length]
                 lengths.append(length)
         self._count_drafts(lengths)

@@ -47,7 +47,7 @@ class DrafterRest:
 
         Args:
             output: vLLM's plan of the step, changed in place.
-            step: the step; requests that the drafter cannot draft for yet lose their turns of it.
+            step: the step; requests that the drafter cannot draft for yet lose it in their plans.
             counters: counters of the drafter, to be added to.
         """
         counters.stale_requests += self._note_blocks(output)
@@ -58,10 +58,10 @@ class DrafterRest:
             return
         step.caught_up, unready = self._catch_up(output)
         counters.caught_up_tokens += step.caught_up
-        for request_id in unready & step.turns.keys():
-            own = tuple(turn for turn in step.turns.pop(request_id) if turn[0] != self._drafter)
+        for request_id in unready & step.draft_plans.keys():
+            own = tuple(planned for planned in step.draft_plans.pop(request_id) if planned[0] != self._drafter)
             if own:
-                step.turns[request_id] = own
+                step.draft_plans[request_id] = own
 
     def _may_rest(self, output: SchedulerOutput) -> bool:
         """Whether the drafter may rest in a step after which nobody drafts.

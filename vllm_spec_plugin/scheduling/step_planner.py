@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
+from vllm_spec_plugin.draft_plan import DraftPlan
 from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch, StepMode
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.served_requests import ServedRequests
 from vllm_spec_plugin.scheduling.steps import Step
-from vllm_spec_plugin.turns import Turns
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 class StepPlanner:
-    """Asks the policy for each request's turns.
+    """Asks the policy for each request's draft plan.
 
     Work per request is done only for requests that may have drafts, in steps for which the policy plans drafts. A
     policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
@@ -42,7 +42,7 @@ class StepPlanner:
         self._control, self._served, self._uncomputed = control, requests, uncomputed
         self._decisions, self._methods, self._nothing = decisions, methods, (0,) * len(methods)
         # A constant policy's plans by limits.
-        self._constant: dict[tuple[int, ...], Turns] = {}
+        self._constant: dict[tuple[int, ...], DraftPlan] = {}
 
     def plan(
         self,
@@ -68,18 +68,18 @@ class StepPlanner:
             self._plan_step(step, before, output, running, max_step_tokens)
 
     def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
-        scheduled, turns = output.num_scheduled_tokens, step.turns
+        scheduled, draft_plans = output.num_scheduled_tokens, step.draft_plans
         for request in running:
             request_id = request.request_id
             limits = self._served.limits(request, output) if request_id in scheduled else None
             if limits is not None:
-                turns[request_id] = self._constant_plan(limits)
+                draft_plans[request_id] = self._constant_plan(limits)
                 if request.is_prefill_chunk:
                     step.in_prompt.add(request_id)
-        if turns:
-            self._decisions.chosen(turns.values())
+        if draft_plans:
+            self._decisions.chosen(draft_plans.values())
 
-    def _constant_plan(self, limits: tuple[int, ...]) -> Turns:
+    def _constant_plan(self, limits: tuple[int, ...]) -> DraftPlan:
         plan = self._constant.get(limits)
         if plan is None:
             request = DraftRequest("", limits, self._nothing)
@@ -98,12 +98,12 @@ class StepPlanner:
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         mode = None
         if self._served.ids and scheduled:
-            mode = self._control.begin_step(num_running, may_skip=not (drafts or before.turns))
+            mode = self._control.begin_step(num_running, may_skip=not (drafts or before.draft_plans))
             if mode is not StepMode.DRAFTS:
                 off = scheduled.keys() & self._served.ids
                 self._decisions.not_chosen(len(off))
-                if before.turns:
-                    self._decisions.switched_off(off, before.turns)
+                if before.draft_plans:
+                    self._decisions.switched_off(off, before.draft_plans)
                 if mode is StepMode.SKIPPED:
                     return
         step.is_measured = True
@@ -113,25 +113,27 @@ class StepPlanner:
             step.num_drafts = sum(map(len, drafts.values()))
             step.has_drafts = step.num_drafts > 0
         if step.num_requests == before.num_requests:
-            step.forecast = before.promise
+            step.forecast = before.next_forecast
         if mode is not StepMode.DRAFTS:
             return
         requests, batch = self._requests(step, output, running, max_step_tokens())
         if not requests:
             return
         chosen, kv_proposer = self._control.plan(requests, batch), self._uncomputed.proposer
-        step.promise = self._control.forecast
-        for request, turns in zip(requests, chosen, strict=True):
-            if turns:
-                step.turns[request.request_id] = turns
+        step.next_forecast = self._control.forecast
+        for request, draft_plan in zip(requests, chosen, strict=True):
+            if draft_plan:
+                step.draft_plans[request.request_id] = draft_plan
                 if kv_proposer is not None:
                     step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
         self._decisions.chosen(chosen)
-        if before.turns and () in chosen:
-            left_out = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
-            self._decisions.switched_off(left_out, before.turns)
+        if before.draft_plans and () in chosen:
+            left_out = [
+                request.request_id for request, draft_plan in zip(requests, chosen, strict=True) if not draft_plan
+            ]
+            self._decisions.switched_off(left_out, before.draft_plans)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", explain(requests, chosen, step.promise, self._control.acceptance, self._methods))
+            logger.debug("%s", explain(requests, chosen, step.next_forecast, self._control.acceptance, self._methods))
 
     def _requests(
         self, step: Step, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: int

@@ -191,7 +191,7 @@ class SpecRunnerMixin(Runner):
     def _prepare_inputs(self, scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any) -> Any:
         step, drafter = self.step, self.drafter
         step.by_vllm = not step.drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
-        if step.by_vllm and not step.plan.turns:
+        if step.by_vllm and not step.plan.draft_plans:
             # vLLM runs the rest of the step as without speculation: its preparation for drafts takes 0.1 ms on a CPU.
             self._hidden_speculation, self.speculative_config = self.speculative_config, None
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
@@ -279,9 +279,9 @@ class SpecRunnerMixin(Runner):
         *args: Any,
         **kwargs: Any,
     ) -> list[list[int]]:
-        """Keeps what drafts are made from; `take_draft_token_ids` makes them if the plan has turns."""
+        """Keeps what drafts are made from; `take_draft_token_ids` makes them if the step has draft plans."""
         step = self.step
-        if step.plan.turns:
+        if step.plan.draft_plans:
             hidden = sample_hidden_states if self.drafter.uses_states else None
             if hidden is not None and step.verdict is not None:
                 hidden = hidden[step.verdict.rows[:, -1].to(hidden.device)]
@@ -289,7 +289,7 @@ class SpecRunnerMixin(Runner):
         return []
 
     def take_draft_token_ids(self) -> DraftTokenIds | None:
-        """Drafts for the next step, and returns the drafts with their `DraftResult`; None if the plan has no turns.
+        """Drafts for the next step, and returns the drafts with their `DraftResult`; None without draft plans.
 
         vLLM calls it when the step's outputs are on their way to the clients, so that no token waits for drafting.
         """
@@ -301,7 +301,7 @@ class SpecRunnerMixin(Runner):
     ) -> DraftTokenIds:
         """Drafts after the sampled tokens of each batch row and the hidden states that they were sampled from."""
         drafter, trees = self.drafter, dict[str, TreeShape]()
-        views = request_views(self, sampled_token_ids, drafter, plan.turns, hidden)
+        views = request_views(self, sampled_token_ids, drafter, plan.draft_plans, hidden)
         drafts = drafter.draft(views)
         request_ids = [view.request_id for view in views]
         for request_id, draft in zip(request_ids, drafts, strict=True):
@@ -315,7 +315,7 @@ class SpecRunnerMixin(Runner):
     def sample_tokens(self, grammar_output: Any) -> Any:  # type: ignore[override]
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         if self.use_aux_hidden_state_outputs:
-            self.drafter.note_states(self, self.step.plan.turns)
+            self.drafter.note_states(self, self.step.plan.draft_plans)
         output = super().sample_tokens(grammar_output)
         self._show_speculation()
         if output is not None:

@@ -14,7 +14,7 @@ class NativeCPUWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter, 
     """vLLM's CPU worker, with its own drafters."""
 
 
-class TextCPUWorker(NativeCPUWorker):
+class OwnCPUWorker(NativeCPUWorker):
     """vLLM's CPU worker, whose runner verifies drafts that the scheduler sends, which V1 does by itself, or heads'."""
 
     def init_device(self) -> Any:

@@ -14,7 +14,7 @@ class NativeCUDAWorker(TimesDrafter, RestsDrafter, VerifiesOnV2, ReloadsDrafter,
     """vLLM's CUDA worker, with its own drafters."""
 
 
-class TextCUDAWorker(NativeCUDAWorker):
+class OwnCUDAWorker(NativeCUDAWorker):
     """vLLM's CUDA worker, whose runner verifies drafts that the scheduler sends, which V1 does by itself, or heads'."""
 
     def _make_model_runner(self) -> Any:

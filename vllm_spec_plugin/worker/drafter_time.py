@@ -72,7 +72,7 @@ class TimesDrafter(Worker):
         super().load_model(*args, **kwargs)
         proposer, device = config_in(self.vllm_config.additional_config).proposers[-1], self.device
         assert device is not None
-        self._drafter_clock = None if proposer.drafts_from_text else DrafterClock(device)
+        self._drafter_clock = None if proposer.is_token_only else DrafterClock(device)
         if self._drafter_clock is None:
             return
         self._drafter_method = proposer.method

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def draft_on_v2(runner: "V2ModelRunner", vllm_config: "VllmConfig") -> None:
-    """Lets a V2 runner verify drafts from texts, and those of a configuration's last proposer.
+    """Lets a V2 runner verify token-only drafts, and those of a configuration's last proposer.
 
     Args:
         runner: the runner, before its model is loaded.
         vllm_config: vLLM's configuration, with the plugin's in `additional_config`.
     """
     config = config_in(vllm_config.additional_config)
-    if config.is_native or config.drafts_from_text:
+    if config.is_native or config.is_token_only:
         verify_own_drafts(runner, keeps_drafter=config.is_native)
         return
     model = vllm_config.model_config

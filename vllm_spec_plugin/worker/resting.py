@@ -42,7 +42,7 @@ class RestsDrafter(Worker):
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Loads the model, and puts itself before the drafter's calls."""
         super().load_model(*args, **kwargs)
-        if config_in(self.vllm_config.additional_config).proposers[-1].drafts_from_text:
+        if config_in(self.vllm_config.additional_config).proposers[-1].is_token_only:
             return
         wrap_drafting(self.model_runner, self._resting, is_v2=self.use_v2_model_runner)
 

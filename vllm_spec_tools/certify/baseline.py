@@ -10,7 +10,7 @@ from vllm_spec_tools.certify import prompts as texts
 from vllm_spec_tools.certify.greedy import tolerance_of
 from vllm_spec_tools.certify.samples import MAX_TOKENS, TokenSamples, draw
 from vllm_spec_tools.certify.settings import Settings, predicting, sampling_settings
-from vllm_spec_tools.certify.target_probabilities import TargetProbabilities, read_law
+from vllm_spec_tools.certify.target_probabilities import TargetProbabilities, read_probabilities
 from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs, Tokens
 
 Say = Callable[[str], None]
@@ -82,7 +82,7 @@ class Work:
     json: list[CertifyRequest]
     coupled: list[CertifyRequest]
     seeded: list[CertifyRequest]
-    company: list[CertifyRequest]
+    background: list[CertifyRequest]
     prompts: list[Tokens]
     settings: Settings
     predictions: dict[Tokens, list[list[int]]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Baseline:
         greedy: result of the greedy requests, with the two highest logits at each token.
         json: result of the requests with a schema; None if there are none.
         coupled: result of the seeded requests; None if there are none.
-        control: its samples against the law: what the tests say where nothing is speculated.
+        control: its samples against the distribution: what the tests say where nothing is speculated.
     """
 
     facts: dict[str, Any]
@@ -107,7 +107,7 @@ class Baseline:
     json: JobResult | None
     coupled: JobResult | None
     samples: dict[str, list[tuple[Tokens, JobOutput]]]
-    law: TargetProbabilities
+    probabilities: TargetProbabilities
     control: dict[str, TokenSamples]
 
     def predicting(self) -> "Baseline":
@@ -122,7 +122,7 @@ class Baseline:
             json=predicting(work.json, self.json.tokens()) if self.json else work.json,
             coupled=predicting(work.coupled, self.coupled.tokens()) if self.coupled else work.coupled,
             seeded=predicting(work.seeded, greedy),
-            company=predicting(work.company, greedy),
+            background=predicting(work.background, greedy),
             predictions=said,
         )
         return replace(self, work=predicted)
@@ -152,14 +152,14 @@ def run_baseline(
         for prompt, output in continuations:
             seen.update((prompt, tuple(output.token_ids[:length])) for length in range(MAX_TOKENS))
     say("plain engine: the target's probabilities")
-    law = read_law(engine, seen, facts["vocab_size"], max(allowed, 1e-3))
+    probabilities = read_probabilities(engine, seen, facts["vocab_size"], max(allowed, 1e-3))
     control = {}
     for name, continuations in samples.items():
         control[name] = TokenSamples(work.prompts, has_drafts=False)
         for prompt, output in continuations:
             control[name].add(prompt, output)
-        control[name].judge(law, work.settings[name])
-    return Baseline(facts, allowed, work, greedy, json, coupled, samples, law, control)
+        control[name].judge(probabilities, work.settings[name])
+    return Baseline(facts, allowed, work, greedy, json, coupled, samples, probabilities, control)
 
 
 def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> dict[str, list[tuple[Tokens, JobOutput]]]:
@@ -171,7 +171,7 @@ def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> di
             break
         for index, (name, params) in enumerate(work.settings.items()):
             say(f"plain engine: samples with {name}, round {number + 1} of {num_rounds}")
-            # Seeds change no law, and vLLM 0.32 by itself stops on a CPU where a seeded prompt is cut in chunks.
+            # Seeds change no distribution; on a CPU vLLM 0.32 by itself stops where a seeded prompt is cut in chunks.
             unseeded = {key: value for key, value in params.items() if key != "seed"}
             # Other numbers than with speculation, as both are compared.
             samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 1_000_000 + 100 * number + index)[0]

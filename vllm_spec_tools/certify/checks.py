@@ -97,11 +97,11 @@ def check_seeds(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     """Compares outputs of requests with a seed alone and among others."""
     work = baseline.work
     alone = [engine.run(Job([request])).tokens()[0] for request in work.seeded]
-    crowd = list[CertifyRequest](work.company)
+    batch = list[CertifyRequest](work.background)
     indices = range(0, 6 * len(work.seeded), 6)
     for index, request in zip(indices, work.seeded, strict=True):
-        crowd.insert(index, request)
-    result = engine.run(Job(crowd, torch_seed=5))
+        batch.insert(index, request)
+    result = engine.run(Job(batch, torch_seed=5))
     among = [result.tokens()[index] for index in indices]
     others = sum(a != b for a, b in zip(alone, among, strict=True))
     detail = f"{others} of {len(alone)} outputs differ in a crowd" if others else "the same alone and in a crowd"
@@ -173,14 +173,14 @@ def check_samples(
             samples.num_accepted += accepted
             for prompt, output in outputs:
                 samples.add(prompt, output, max_accepted)
-            samples.judge(baseline.law, params)
+            samples.judge(baseline.probabilities, params)
     for name, samples in found.items():
         yield sampling_check(name, label, samples, baseline, threshold)
 
 
 def sampling_check(name: str, label: str, samples: TokenSamples, baseline: Baseline, threshold: float) -> Check:
     """The outcome of one setting's samples."""
-    tested = samples.tested(baseline.law, baseline.work.settings[name])
+    tested = samples.tested(baseline.probabilities, baseline.work.settings[name])
     p, p_two = always_valid.p_value(samples.log_e), always_valid.p_value(samples.log_e_two)
     of_each = [sum(n for key, n in tested.items() if key.endswith(end)) for end in (" accepted", " rejected")]
     is_enough = sum(of_each) >= _LEAST_DRAFTED["samples"] and min(of_each) >= _LEAST_OF_EACH

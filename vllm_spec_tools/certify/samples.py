@@ -1,4 +1,4 @@
-"""Draws continuations from an engine, and tests them against the target's law and against another engine's.
+"""Draws continuations from an engine, and tests them against the target's distribution and against another engine's.
 
 Which tests are valid. A draft token that was accepted does not have the target's distribution, nor has one that takes
 the place of a rejected one. What holds exactly: (1) the output at a drafted position has it, given all tokens before
@@ -65,7 +65,7 @@ class TokenSamples:
         has_drafts: whether the engine speculates; without that all tokens are tested, by their position.
         counts: by prompt and stratum, per prefix, how often each token followed.
         accepted: the same of accepted draft tokens.
-        log_e: maximum evidence against the target's law after any round.
+        log_e: maximum evidence against the target's distribution after any round.
         log_e_two: maximum evidence against the other engine's samples after any round.
         drafted: draft tokens that were verified, tested or not.
     """
@@ -95,9 +95,9 @@ class TokenSamples:
         tokens = strata(output, max_accepted) if self.has_drafts else positions(output)
         self._round += [(prompt, token) for token in tokens]
 
-    def judge(self, law: TargetProbabilities, params: dict[str, Any]) -> None:
+    def judge(self, probabilities: TargetProbabilities, params: dict[str, Any]) -> None:
         """Ends a round: updates the evidence with all samples up to now."""
-        rows = {prompt: law.rows(prompt, params) for prompt in self.prompts}
+        rows = {prompt: probabilities.rows(prompt, params) for prompt in self.prompts}
         self._end_round(rows)
         self.log_e = max(self.log_e, self.evidence(rows))
         self.log_e_two = max(self.log_e_two, self.two.log_e)
@@ -147,8 +147,8 @@ class TokenSamples:
         self._round = []
         self.share.add(outputs, drafts, rows)
 
-    def tested(self, law: TargetProbabilities, params: dict[str, Any]) -> dict[str, int]:
-        """Counts the tokens that each stratum's test used, those after a prefix whose law is known.
+    def tested(self, probabilities: TargetProbabilities, params: dict[str, Any]) -> dict[str, int]:
+        """Counts the tokens that each stratum's test used, those after a prefix whose distribution is known.
 
         Outputs at drafted positions are counted apart: "draft 1 accepted", and "draft 1 rejected" for the tokens in
         place of rejected ones.
@@ -157,7 +157,7 @@ class TokenSamples:
         for (prompt, stratum), counts in self.counts.items():
             if not counts:
                 continue
-            rows, name = law.rows(prompt, params), "{} {}".format(*stratum)
+            rows, name = probabilities.rows(prompt, params), "{} {}".format(*stratum)
             total, accepted = (
                 sum(seen.total() for prefix, seen in each.items() if prefix in rows)
                 for each in (counts, self.accepted.get((prompt, stratum), {}))
@@ -169,7 +169,7 @@ class TokenSamples:
         return dict(sorted(found.items()))
 
     def num_tokens(self) -> int:
-        """Returns the number of tokens in all strata, whether their law is known or not."""
+        """Returns the number of tokens in all strata, whether their distribution is known or not."""
         return sum(seen.total() for counts in self.counts.values() for seen in counts.values())
 
 

@@ -100,7 +100,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
                 say(f"{label}: seeds")
             if is_coupled:
                 yield check_coupled(engine, known, label, threshold)
-            elif subject.seeds == "company":
+            elif subject.seeds == "batch":
                 yield check_seeds(engine, known, label)
             is_second = label == AS_GIVEN and FORCED in subject.engines
             own = replace(sizes, seconds=sizes.seconds * _SHARE) if is_second else sizes

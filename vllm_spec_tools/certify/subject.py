@@ -29,7 +29,7 @@ class Subject(NamedTuple):
     engines: dict[str, tuple[str, int]]
     uses_predictions: bool = False
     by_vllm: bool = False
-    seeds: Literal["drafts", "company", "neither"] = "neither"
+    seeds: Literal["drafts", "batch", "neither"] = "neither"
 
 
 def stock_subject(text: str) -> Subject:
@@ -59,7 +59,7 @@ def plugin_subject(path: Path, folder: Path) -> Subject:
         engines,
         any(proposer.uses_predictions for proposer in config.proposers),
         config.is_native and not is_v2,
-        "drafts" if is_coupled else "neither" if is_v2 or config.is_native else "company",
+        "drafts" if is_coupled else "neither" if is_v2 or config.is_native else "batch",
     )
 
 

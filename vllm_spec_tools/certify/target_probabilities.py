@@ -1,4 +1,4 @@
-"""The target's own law: raw logits of the engine without speculation, after each prompt and prefix."""
+"""The target's own distribution: raw logits of the engine without speculation, after each prompt and prefix."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ class TargetProbabilities:
         return (bounds[0] == bounds[1]).all(-1) & (min_kept - max_dropped >= self._rounding)
 
 
-def read_law(
+def read_probabilities(
     engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_size: int, rounding: float
 ) -> TargetProbabilities:
     """Reads the logits after the texts that were seen most often, from an engine with `RAW_LOGITS`.

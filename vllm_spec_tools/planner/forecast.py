@@ -183,7 +183,7 @@ class Chained:
     def expected(self, choices: Sequence[Path]) -> float:
         """Tokens per step that a tree is expected to give here.
 
-        What the heads promise of it, scaled by what their chain does here over what they promise of that.
+        What the heads forecast of it, scaled by what their chain does here over what they promise of that.
         """
         chain = [(0,) * depth for depth in range(1, self.length + 1)]
         promised = expected_acceptance_length(chain, self.accuracy, self.paths) - 1

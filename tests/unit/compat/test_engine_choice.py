@@ -88,7 +88,7 @@ def test_vllms_own_configuration_of_a_custom_proposer():
 )
 def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable, value, is_api_server, said):
     monkeypatch.setenv(variable, value)
-    found = conflict(None, is_api_server=is_api_server, in_workers=True, from_text=False, needs_v2=False)
+    found = conflict(None, is_api_server=is_api_server, in_workers=True, drafts_in_scheduler=False, needs_v2=False)
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
@@ -99,16 +99,16 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
 def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
     monkeypatch.setattr(triton_utils, "HAS_TRITON", False)
-    kind = {"is_api_server": True, "in_workers": False, "from_text": True, "needs_v2": True}
+    kind = {"is_api_server": True, "in_workers": False, "drafts_in_scheduler": True, "needs_v2": True}
     assert "V2 needs Triton" in conflict(None, **kind)
     monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
     assert conflict(None, **kind) == ""
     found = conflict(True, **kind)
     assert found.startswith("--async-scheduling: the plugin drafts after the last step's tokens")
-    assert "the plugin drafts after" in engine_of(config("ngram_gpu", v2=True), from_text=True).scheduling
+    assert "the plugin drafts after" in engine_of(config("ngram_gpu", v2=True), drafts_in_scheduler=True).scheduling
 
 
 def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():
-    kind = {"is_api_server": True, "in_workers": True, "from_text": False, "needs_v2": False}
+    kind = {"is_api_server": True, "in_workers": True, "drafts_in_scheduler": False, "needs_v2": False}
     assert conflict(True, **kind).startswith("--async-scheduling: vLLM's V1 runner has no asynchronous")
     assert conflict(False, **kind) == conflict(None, **kind) == conflict(True, **kind | {"in_workers": False}) == ""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vllm_spec_plugin.draft_plan import DraftPlan, length_of, tried
 from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftLengthControl,
@@ -19,7 +20,6 @@ from vllm_spec_plugin.policy.control import (
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
 from vllm_spec_plugin.policy.request_index import RequestRows
-from vllm_spec_plugin.turns import Turns, length_of, tried
 
 
 class Cost(NamedTuple):
@@ -40,7 +40,7 @@ class Chance(NamedTuple):
 class MadeDraft(NamedTuple):
     """A request's draft, and who made it."""
 
-    turns: Turns  # Proposers that may draft, with draft lengths.
+    draft_plan: DraftPlan  # Proposers that may draft, with draft lengths.
     source: int | None  # Index of the proposer that drafted; None if none did.
     drafted: int  # Number of draft tokens.
 
@@ -94,9 +94,9 @@ def control_for(server: Server) -> OptimalControl:
     return control
 
 
-def lengths_of(planned: Sequence[Turns]) -> list[int]:
+def lengths_of(planned: Sequence[DraftPlan]) -> list[int]:
     """Reads each request's draft length for the only proposer."""
-    return [length_of(turns, 0) for turns in planned]
+    return [length_of(draft_plan, 0) for draft_plan in planned]
 
 
 def expected_tokens(alpha: float, length: int) -> float:
@@ -104,12 +104,12 @@ def expected_tokens(alpha: float, length: int) -> float:
     return length + 1.0 if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
-def expected_rate(server: Server, chances: Sequence[Chances], turns: Sequence[Turns]) -> float:
+def expected_rate(server: Server, chances: Sequence[Chances], draft_plan: Sequence[DraftPlan]) -> float:
     """Expected tokens per expected second, if the step takes what it would with the expected number of drafts."""
     tokens, rows, seconds = 0.0, 0.0, 0.0
     count = [0.0] * len(server.costs)
     asked_for: list[list[tuple[int, float]]] = [[] for _ in server.costs]
-    for of_request, own in zip(chances, turns, strict=True):
+    for of_request, own in zip(chances, draft_plan, strict=True):
         comes = 1.0
         for lane, length in own:
             right, there = of_request[lane]
@@ -129,7 +129,7 @@ def expected_rate(server: Server, chances: Sequence[Chances], turns: Sequence[Tu
     return tokens / (seconds + server.step_with(len(chances), rows))
 
 
-def all_turns(num_lanes: int, most: int) -> list[Turns]:
+def all_plans(num_lanes: int, most: int) -> list[DraftPlan]:
     """Every order of every choice of proposers, with every length."""
     return [
         tuple(zip(lanes, lengths, strict=True))
@@ -140,10 +140,10 @@ def all_turns(num_lanes: int, most: int) -> list[Turns]:
 
 
 def oracle(server: Server, chances: Sequence[Chances]) -> float:
-    """The most expected tokens per second that turns can reach which are the same for equal requests."""
+    """The most expected tokens per second that plans can reach which are the same for equal requests."""
     kinds = sorted(set(chances))
     best = 0.0
-    for chosen in product(all_turns(len(server.costs), server.most), repeat=len(kinds)):
+    for chosen in product(all_plans(len(server.costs), server.most), repeat=len(kinds)):
         of_kind = dict(zip(kinds, chosen, strict=True))
         best = max(best, expected_rate(server, chances, [of_kind[kind] for kind in chances]))
     return best
@@ -153,7 +153,7 @@ def oracle(server: Server, chances: Sequence[Chances]) -> float:
 class Outcome:
     """Record of a simulation."""
 
-    turns: list[list[Turns]] = field(default_factory=list)  # Of each step and request.
+    draft_plans: list[list[DraftPlan]] = field(default_factory=list)  # Of each step and request.
     # Expected output tokens, given who drafted how much, and seconds of each step, without noise.
     by_step: list[tuple[float, float]] = field(default_factory=list)
 
@@ -193,7 +193,7 @@ def simulate(
         of_requests = chances(number)
         expected = forecast
         mode = control.begin_step(num_requests, may_skip=not any(draft.drafted for draft in made))
-        planned: list[Turns] = [()] * num_requests
+        planned: list[DraftPlan] = [()] * num_requests
         if mode is StepMode.DRAFTS:
             planned = control.plan(to_draft, batch)
         forecast = control.forecast
@@ -204,11 +204,11 @@ def simulate(
             accepted = len(nodes) if nodes else 0
             while not server.nodes and accepted < draft.drafted and rng.random() < alpha:
                 accepted += 1
-            control.verified(request.request_id, draft.turns, draft.source, draft.drafted, accepted, nodes=nodes)
+            control.verified(request.request_id, draft.draft_plan, draft.source, draft.drafted, accepted, nodes=nodes)
             tokens += expected_tokens(alpha, draft.drafted)
             num_verified += draft.drafted
             num_accepted += accepted
-        made = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
+        made = [_draft(draft_plan, own, guesses) for draft_plan, own in zip(planned, of_requests, strict=True)]
         drafting = [_drafting(server, lane, made) for lane in range(num_lanes)]
         noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
         seconds = server.step_with(num_requests, num_verified)
@@ -236,20 +236,20 @@ def simulate(
                 )
             )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
-        outcome.turns.append(planned)
+        outcome.draft_plans.append(planned)
     return outcome
 
 
-def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> MadeDraft:
+def _draft(draft_plan: DraftPlan, chances: Chances, rng: np.random.Generator) -> MadeDraft:
     """Simulates a request's draft: its proposer and its length."""
-    for lane, length in turns:
+    for lane, length in draft_plan:
         if chances[lane].there == 1 or rng.random() < chances[lane].there:
-            return MadeDraft(turns, lane, length)
-    return MadeDraft(turns, None, 0)
+            return MadeDraft(draft_plan, lane, length)
+    return MadeDraft(draft_plan, None, 0)
 
 
 def _drafting(server: Server, lane: int, made: Sequence[MadeDraft]) -> Drafting:
     """Simulates a proposer's work in a step."""
-    longest = max(length_of(tried(draft.turns, draft.source), lane) for draft in made)
+    longest = max(length_of(tried(draft.draft_plan, draft.source), lane) for draft in made)
     count = sum(draft.drafted for draft in made if draft.source == lane)
     return Drafting(longest, count, 0, server.drafting(lane, longest, count) if longest else 0.0)

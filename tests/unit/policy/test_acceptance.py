@@ -8,8 +8,8 @@ import pytest
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.policy.acceptance import (
     ANCHOR,
+    EFFECT,
     INFORMATION,
-    SKILL,
     VARIANCE,
     AcceptanceModel,
     expect,
@@ -34,13 +34,13 @@ class Requests:
         self.model.learn(self.rows.add([request_id]), *step)
 
     def of(self, request_id: str) -> Floats:
-        """[2]: skill and information."""
-        own: Floats = self.model.ratings.requests[self.rows.add([request_id])[0]].copy()
+        """[2]: effect and information."""
+        own: Floats = self.model.effects.requests[self.rows.add([request_id])[0]].copy()
         return own
 
     def probabilities(self, request_id: str) -> Floats:
         """[K]: of each position, of a request that may be unknown."""
-        return sigmoid(logit(self.model.average) + self.of(request_id)[SKILL])
+        return sigmoid(logit(self.model.average) + self.of(request_id)[EFFECT])
 
 
 def sigmoid(log_odds: Floats) -> Floats:
@@ -58,22 +58,22 @@ def accepted_of(rng: np.random.Generator, probabilities: Floats) -> int:
 
 
 def test_positions_and_skills_are_recovered() -> None:
-    """300 requests of normal skills with variance `VARIANCE`, 40 drafts of 3 tokens each, in random order.
+    """300 requests of normal effects with variance `VARIANCE`, 40 drafts of 3 tokens each, in random order.
 
-    A position's log-odds are known to about 1 / sqrt(300) = 0.09, as the mean skill is; 0.35 is four times that.
-    A skill is known to about 1 / sqrt(40 x 0.15 + 1 / VARIANCE) = 0.39 from the first position alone, in which
+    A position's log-odds are known to about 1 / sqrt(300) = 0.09, as the mean effect is; 0.35 is four times that.
+    A effect is known to about 1 / sqrt(40 x 0.15 + 1 / VARIANCE) = 0.39 from the first position alone, in which
     a (1 - a) is 0.15 on average; 0.6 leaves half as much for the approximations of the filter. What is to be compared
-    are skills relative to their mean.
+    are effects relative to their mean.
     """
     rng, requests = np.random.default_rng(SEED), Requests(3)
-    positions, skills = np.array([1.2, 0.5, 0.0]), rng.normal(0, VARIANCE**0.5, 300)
+    positions, effects = np.array([1.2, 0.5, 0.0]), rng.normal(0, VARIANCE**0.5, 300)
     for request in rng.permutation(np.repeat(np.arange(300), 40)):
-        requests.learn(str(request), 3, accepted_of(rng, sigmoid(positions + skills[request])))
-    found = np.array([requests.of(str(request))[SKILL] for request in range(300)])
-    assert logit(requests.model.average) == pytest.approx(positions + skills.mean(), abs=0.35)
-    errors = (found - found.mean()) - (skills - skills.mean())
+        requests.learn(str(request), 3, accepted_of(rng, sigmoid(positions + effects[request])))
+    found = np.array([requests.of(str(request))[EFFECT] for request in range(300)])
+    assert logit(requests.model.average) == pytest.approx(positions + effects.mean(), abs=0.35)
+    errors = (found - found.mean()) - (effects - effects.mean())
     assert math.sqrt((errors**2).mean()) < 0.6
-    assert np.corrcoef(found, skills)[0, 1] > 0.9
+    assert np.corrcoef(found, effects)[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("accepted", [0, 1])
@@ -83,36 +83,36 @@ def test_an_update_is_an_extended_kalman_filter_s(accepted: int) -> None:
     for outcome in (1, 0, 1, 1, 0):
         requests.learn("b", 1, outcome)
     requests.learn("a", 1, 1)
-    log_odds, (skill, information) = logit(requests.model.average)[0], requests.of("a")
-    of_position = requests.model.ratings.information[0] * 0.5 ** (1 / 1024)
-    own = (of_position * requests.model.ratings.log_odds[0] + ANCHOR * logit(np.array(0.6))) / (of_position + ANCHOR)
+    log_odds, (effect, information) = logit(requests.model.average)[0], requests.of("a")
+    of_position = requests.model.effects.information[0] * 0.5 ** (1 / 1024)
+    own = (of_position * requests.model.effects.log_odds[0] + ANCHOR * logit(np.array(0.6))) / (of_position + ANCHOR)
     requests.learn("a", 1, accepted)
     variances = np.array([1 / (of_position + ANCHOR), 1 / (information + 1 / VARIANCE)])
-    gradient, prob = np.ones(2), float(sigmoid(own + skill))
+    gradient, prob = np.ones(2), float(sigmoid(own + effect))
     covariance, noise = np.diag(variances), 1 / (prob * (1 - prob))
     gain = covariance @ gradient / (gradient @ covariance @ gradient + noise)
-    expected = np.array([own, skill]) + gain * (accepted - prob) * noise
-    moved = np.array([logit(requests.model.average)[0], requests.of("a")[SKILL]])
+    expected = np.array([own, effect]) + gain * (accepted - prob) * noise
+    moved = np.array([logit(requests.model.average)[0], requests.of("a")[EFFECT]])
     assert moved == pytest.approx(expected, rel=1e-9)
-    assert (moved - [own, skill])[0] / (moved - [own, skill])[1] == pytest.approx(variances[0] / variances[1])
+    assert (moved - [own, effect])[0] / (moved - [own, effect])[1] == pytest.approx(variances[0] / variances[1])
     assert abs(own - log_odds) < 0.01
     # Variances after it: those of a filter without what the two unknowns then have in common.
     after = np.diag(covariance - np.outer(gain, gradient @ covariance))
-    known = requests.model.ratings.information[0] + ANCHOR, requests.of("a")[INFORMATION] + 1 / VARIANCE
+    known = requests.model.effects.information[0] + ANCHOR, requests.of("a")[INFORMATION] + 1 / VARIANCE
     assert 1 / np.array(known) == pytest.approx(after)
 
 
 def test_information_of_a_request_halves_in_its_half_life() -> None:
-    """The skill shrinks as if it had come from half of the observations; without tokens nothing fades."""
+    """The effect shrinks as if it had come from half of the observations; without tokens nothing fades."""
     requests = Requests(half_life=64)
-    variance = requests.model.ratings.variance
+    variance = requests.model.effects.variance
     for _ in range(10):
         requests.learn("a", 4, 4)
-    skill, information = requests.of("a")
+    effect, information = requests.of("a")
     requests.learn("a", 0, 0)
-    assert requests.of("a") == pytest.approx([skill, information])
+    assert requests.of("a") == pytest.approx([effect, information])
     requests.learn("a", 0, 0, num_tokens=64)
-    mean_of_data = skill * (information + 1 / VARIANCE) / information
+    mean_of_data = effect * (information + 1 / VARIANCE) / information
     shrunk = mean_of_data * (information / 2) / (information / 2 + 1 / variance[0])
     assert requests.of("a") == pytest.approx([shrunk, information / 2])
     requests.learn("a", 0, 0, num_tokens=10_000)
@@ -128,11 +128,11 @@ def test_the_variance_of_skills_is_learned(deviation: float, least: float, most:
     """
     rng, requests = np.random.default_rng(SEED), Requests(3, half_life=64)
     for request in range(100):
-        skill = rng.normal(0, deviation)
+        effect = rng.normal(0, deviation)
         for _ in range(30):
-            accepted = accepted_of(rng, sigmoid(np.full(3, 0.5) + skill))
+            accepted = accepted_of(rng, sigmoid(np.full(3, 0.5) + effect))
             requests.learn(str(request), 3, accepted, num_tokens=accepted + 1)
-    assert least <= requests.model.ratings.variance[0] <= most
+    assert least <= requests.model.effects.variance[0] <= most
 
 
 def test_the_first_rejected_token_of_a_chain_is_the_last_that_tells_anything() -> None:
@@ -141,8 +141,8 @@ def test_the_first_rejected_token_of_a_chain_is_the_last_that_tells_anything() -
     cut.learn("a", 2, 1)
     whole.learn("a", 4, 1)
     beyond.learn("a", 9, 1)
-    assert cut.model.ratings.information.tolist() == whole.model.ratings.information.tolist()
-    assert (whole.model.ratings.information > 0).tolist() == [True, True, False, False]
+    assert cut.model.effects.information.tolist() == whole.model.effects.information.tolist()
+    assert (whole.model.effects.information > 0).tolist() == [True, True, False, False]
     assert beyond.of("a").tolist() == whole.of("a").tolist()
     all_of_two, all_of_nine = Requests(2), Requests(2)
     all_of_two.learn("a", 2, 2)
@@ -159,7 +159,7 @@ def test_nodes_of_a_tree_tell_of_themselves_also_after_a_rejected_one(
     for _ in range(40):
         tree.learn("a", drafted, len(accepted), nodes=bits - (bits >> 63 << 64))
     assert [node for node in range(drafted) if tree.model.average[node] > 0.5] == accepted
-    assert (tree.model.ratings.information > 0).tolist() == [node < drafted for node in range(most)]
+    assert (tree.model.effects.information > 0).tolist() == [node < drafted for node in range(most)]
 
 
 @pytest.mark.parametrize("accepted", [0, 4])
@@ -178,7 +178,7 @@ def expected_of(present: Requests, accepted: Requests, *request_ids: str, num_co
     """Computes P(draft), gains and draft tokens, each by request."""
     arrays = [np.full((len(request_ids), *shape), np.nan) for shape in ((), (num_columns,), (num_columns,))]
     rows = present.rows.add(request_ids)
-    expect(present.model.ratings, accepted.model.ratings, accepted.model.is_tree, rows, *arrays)
+    expect(present.model.effects, accepted.model.effects, accepted.model.is_tree, rows, *arrays)
     return arrays
 
 

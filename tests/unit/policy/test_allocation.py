@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from tests.sizes import examples
-from tests.unit.policy.simulator import all_turns
-from vllm_spec_plugin.policy.allocation import Offers, Value, allocate
-from vllm_spec_plugin.policy.outcome_log import turns_of
-from vllm_spec_plugin.turns import Turns, longest
+from tests.unit.policy.simulator import all_plans
+from vllm_spec_plugin.draft_plan import DraftPlan, longest
+from vllm_spec_plugin.policy.allocation import CandidateDrafts, Value, allocate
+from vllm_spec_plugin.policy.outcome_log import plans_of
 
 
-def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offers:
+def candidates_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> CandidateDrafts:
     """Drafts that always come and cost nothing, but for `changes`.
 
     Args:
@@ -27,7 +27,7 @@ def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offe
     all_gains = all_gains.reshape((-1, *all_gains.shape[-2:]))
     num_proposers, num_requests, most = all_gains.shape
     draft_tokens = np.array(changes.pop("draft_tokens", np.ones_like(all_gains)), np.float64)
-    offers = Offers(
+    candidates = CandidateDrafts(
         draft_prob=draft_tokens.reshape(all_gains.shape)[:, :, 0].copy(),
         gains=all_gains,
         draft_tokens=draft_tokens.reshape(all_gains.shape),
@@ -44,55 +44,62 @@ def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offe
         for name, value in changes.items()
         if name in ("entry", "limits", "drafting", "unconditional")
     }
-    return offers._replace(**(changes | arrays))
+    return candidates._replace(**(changes | arrays))
 
 
-def planned(offers: Offers, num_rounds: int = 1) -> tuple[list[Turns], Value]:
+def planned(candidates: CandidateDrafts, num_rounds: int = 1) -> tuple[list[DraftPlan], Value]:
     """The plan where a second is worth what it is without drafts, and then, as a control knows it, with the plan."""
-    rate, row_seconds = (len(offers.limits) + offers.others) / offers.step[0], offers.step[1] - offers.step[0]
+    rate, row_seconds = (
+        (len(candidates.limits) + candidates.others) / candidates.step[0],
+        candidates.step[1] - candidates.step[0],
+    )
     for _ in range(num_rounds):
-        lengths, proposers, value = allocate(offers, float(rate), float(row_seconds))
+        lengths, proposers, value = allocate(candidates, float(rate), float(row_seconds))
         rate = value.tokens / value.seconds
-    return turns_of(lengths, proposers), value
+    return plans_of(lengths, proposers), value
 
 
-def lengths_of(offers: Offers) -> list[int]:
+def lengths_of(candidates: CandidateDrafts) -> list[int]:
     """Draft tokens of each request, of the only proposer."""
-    return [longest(turns) for turns in planned(offers)[0]]
+    return [longest(draft_plan) for draft_plan in planned(candidates)[0]]
 
 
-def value_of(offers: Offers, plan: Sequence[Turns]) -> Value:
+def value_of(candidates: CandidateDrafts, plan: Sequence[DraftPlan]) -> Value:
     """Computes the expected value of a plan from its definition."""
-    num_proposers, num_requests, _ = offers.gains.shape
-    tokens, rows, seconds, positions = float(num_requests + offers.others), 0.0, 0.0, 0
+    num_proposers, num_requests, _ = candidates.gains.shape
+    tokens, rows, seconds, positions = float(num_requests + candidates.others), 0.0, 0.0, 0
     asked: list[list[tuple[int, float]]] = [[] for _ in range(num_proposers)]
-    for request, turns in enumerate(plan):
+    for request, draft_plan in enumerate(plan):
         reach = 1.0
-        for proposer, length in turns:
-            tokens += reach * offers.gains[proposer, request, :length].sum()
-            count = reach * offers.draft_tokens[proposer, request, :length].sum()
+        for proposer, length in draft_plan:
+            tokens += reach * candidates.gains[proposer, request, :length].sum()
+            count = reach * candidates.draft_tokens[proposer, request, :length].sum()
             rows += count
-            seconds += count * offers.drafting[proposer, 2] + reach * offers.entry[request, proposer]
+            seconds += count * candidates.drafting[proposer, 2] + reach * candidates.entry[request, proposer]
             positions += length
             asked[proposer].append((length, reach))
-            reach *= 1 - offers.draft_prob[proposer, request]
-    for (asking, position, _), of_proposer in zip(offers.drafting, asked, strict=True):
+            reach *= 1 - candidates.draft_prob[proposer, request]
+    for (asking, position, _), of_proposer in zip(candidates.drafting, asked, strict=True):
         is_asked = 1 - np.prod([1 - reach for _, reach in of_proposer])
         seconds += is_asked * (asking + position * max((length for length, _ in of_proposer), default=0))
-    return Value(positions, tokens, rows, seconds + np.interp(rows, np.arange(len(offers.step)), offers.step))
+    return Value(positions, tokens, rows, seconds + np.interp(rows, np.arange(len(candidates.step)), candidates.step))
 
 
-def best_rate(offers: Offers) -> float:
+def best_rate(candidates: CandidateDrafts) -> float:
     """Most output tokens per second, of all plans that keep the limits."""
-    num_proposers, _, most = offers.gains.shape
+    num_proposers, _, most = candidates.gains.shape
     choices = [
-        [turns for turns in all_turns(num_proposers, most) if all(length <= limits[i] for i, length in turns)]
-        for limits in offers.limits
+        [
+            draft_plan
+            for draft_plan in all_plans(num_proposers, most)
+            if all(length <= limits[i] for i, length in draft_plan)
+        ]
+        for limits in candidates.limits
     ]
     best = 0.0
     for plan in product(*choices):
-        if sum(map(longest, plan)) <= offers.max_draft_tokens:
-            value = value_of(offers, plan)
+        if sum(map(longest, plan)) <= candidates.max_draft_tokens:
+            value = value_of(candidates, plan)
             best = max(best, value.tokens / value.seconds)
     return best
 
@@ -105,7 +112,7 @@ def test_no_plan_of_one_proposer_is_better(seed: int) -> None:
     """
     rng = np.random.default_rng(seed)
     step = np.cumsum([1.0, *rng.exponential(rng.choice([0.02, 0.2, 0.6]), 14)])
-    offers = offers_of(
+    candidates = candidates_of(
         np.cumprod(rng.random((3, 4)) ** rng.choice([0.2, 1.0]), axis=1),
         step,
         drafting=rng.random((1, 3)) * rng.choice([0.0, 0.1, 0.5]),
@@ -113,19 +120,19 @@ def test_no_plan_of_one_proposer_is_better(seed: int) -> None:
         max_draft_tokens=int(rng.integers(0, 13)) if seed % 3 == 0 else 12,
         others=int(rng.integers(0, 4)),
     )
-    plan, value = planned(offers)
-    assert value.tokens / value.seconds == pytest.approx(best_rate(offers), rel=2e-4)
-    assert sum(map(longest, plan)) <= offers.max_draft_tokens
+    plan, value = planned(candidates)
+    assert value.tokens / value.seconds == pytest.approx(best_rate(candidates), rel=2e-4)
+    assert sum(map(longest, plan)) <= candidates.max_draft_tokens
 
 
-def cascade(seed: int) -> Offers:
+def cascade(seed: int) -> CandidateDrafts:
     """2 or 3 requests, 2 proposers of which each has a draft always, nearly always or by chance, up to 2 tokens."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 4))
     draft_prob = np.where(rng.random((2, 1)) < 0.5, rng.choice([0.95, 1.0]), 0.05 + 0.95 * rng.random((2, n)))
     draft_tokens = draft_prob[..., None] * [1.0, rng.choice([1.0, 0.9])]
     right = np.cumprod(rng.random((2, n, 2)) ** rng.choice([0.3, 1, 3]), axis=2)
-    return offers_of(
+    return candidates_of(
         right * draft_tokens,
         np.cumsum([1.0, *rng.exponential(rng.choice([0.02, 0.1, 0.3]), 2 * n + 1)]),
         draft_tokens=draft_tokens,
@@ -141,10 +148,10 @@ def test_hardly_any_plan_of_two_proposers_is_better() -> None:
     """
     shares, num_batches = [], examples(30, 60)
     for seed in range(num_batches):
-        offers = cascade(seed)
-        plan, value = planned(offers, num_rounds=3)
-        assert value == pytest.approx(value_of(offers, plan))
-        shares.append(value.tokens / value.seconds / best_rate(offers))
+        candidates = cascade(seed)
+        plan, value = planned(candidates, num_rounds=3)
+        assert value == pytest.approx(value_of(candidates, plan))
+        shares.append(value.tokens / value.seconds / best_rate(candidates))
     assert max(shares) < 1 + 1e-9
     assert np.mean(shares) > 0.998
     assert np.sum(np.array(shares) < 0.99) <= num_batches / 20
@@ -157,7 +164,7 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
     rng = np.random.default_rng(seed)
     draft_tokens = np.cumprod(0.3 + 0.7 * rng.random((3, 6, 12)), axis=2)
     max_draft_tokens = int(rng.integers(0, 73))
-    offers = offers_of(
+    candidates = candidates_of(
         draft_tokens * np.cumprod(rng.random((3, 6, 12)) ** 0.3, axis=2),
         np.cumsum([1.0, *rng.exponential(0.05, max_draft_tokens + 1)]),
         draft_tokens=draft_tokens,
@@ -167,18 +174,20 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
         max_draft_tokens=max_draft_tokens,
         others=int(rng.integers(0, 5)),
     )
-    plan, value = planned(offers, num_rounds=2)
-    assert value == pytest.approx(value_of(offers, plan))
+    plan, value = planned(candidates, num_rounds=2)
+    assert value == pytest.approx(value_of(candidates, plan))
     assert sum(map(longest, plan)) <= max_draft_tokens
-    for turns, limits in zip(plan, offers.limits, strict=True):
-        assert len({proposer for proposer, _ in turns}) == len(turns)
-        assert all(1 <= length <= limits[proposer] for proposer, length in turns)
+    for draft_plan, limits in zip(plan, candidates.limits, strict=True):
+        assert len({proposer for proposer, _ in draft_plan}) == len(draft_plan)
+        assert all(1 <= length <= limits[proposer] for proposer, length in draft_plan)
 
 
-def test_of_a_request_s_turns_the_longest_takes_room() -> None:
+def test_of_the_drafts_planned_for_a_request_the_longest_takes_room() -> None:
     """Half of the time the other one drafts instead, so both fit where one does."""
-    offers = offers_of(np.full((2, 1, 3), 0.45), np.ones(6), draft_tokens=np.full((2, 1, 3), 0.5), max_draft_tokens=2)
-    assert planned(offers)[0] == [((0, 2), (1, 2))]
+    candidates = candidates_of(
+        np.full((2, 1, 3), 0.45), np.ones(6), draft_tokens=np.full((2, 1, 3), 0.5), max_draft_tokens=2
+    )
+    assert planned(candidates)[0] == [((0, 2), (1, 2))]
 
 
 def test_an_entry_is_paid_by_a_whole_draft_or_not_at_all() -> None:
@@ -186,16 +195,16 @@ def test_an_entry_is_paid_by_a_whole_draft_or_not_at_all() -> None:
     gains = [[0.9, 0.8, 0.7, 0.6], [0.5, 0.4, 0.1, 0.1]]
     step = np.linspace(1, 1.08, 9)
     for seconds, lengths in ((0.0, [4, 4]), (0.4, [4, 4]), (10.0, [0, 4])):
-        assert lengths_of(offers_of(gains, step, entry=[[seconds], [0.0]])) == lengths
+        assert lengths_of(candidates_of(gains, step, entry=[[seconds], [0.0]])) == lengths
 
 
 def test_a_turn_that_hardly_ever_comes_is_not_planned() -> None:
     """Less than once in fifty times."""
     for draft_prob, num_turns in ((0.97, 2), (0.99, 1)):
         draft_tokens = [[[draft_prob]], [[1.0]]]
-        offers = offers_of(0.9 * np.array(draft_tokens), np.ones(4), draft_tokens=draft_tokens)
-        offers = offers._replace(gains=offers.gains * [[[1.0]], [[0.5]]])
-        assert len(planned(offers)[0][0]) == num_turns
+        candidates = candidates_of(0.9 * np.array(draft_tokens), np.ones(4), draft_tokens=draft_tokens)
+        candidates = candidates._replace(gains=candidates.gains * [[[1.0]], [[0.5]]])
+        assert len(planned(candidates)[0][0]) == num_turns
 
 
 def test_a_drafter_that_drafts_beside_texts_is_not_asked_where_a_text_is_sure_to_have_a_draft() -> None:
@@ -203,12 +212,12 @@ def test_a_drafter_that_drafts_beside_texts_is_not_asked_where_a_text_is_sure_to
     gains = [[[0.9, 0.8]], [[0.7, 0.5]]]
     drafting = [[0.0, 0.0, 0.0], [0.0, 0.2, 0.0]]
     present = [[[0.9, 0.9]], [[1.0, 1.0]]]
-    offers = offers_of(gains, np.linspace(1, 1.3, 7), draft_tokens=present, drafting=drafting)
-    assert planned(offers)[0] == [((0, 2), (1, 1))]
-    beside = offers_of(
+    candidates = candidates_of(gains, np.linspace(1, 1.3, 7), draft_tokens=present, drafting=drafting)
+    assert planned(candidates)[0] == [((0, 2), (1, 1))]
+    beside = candidates_of(
         gains, np.linspace(1, 1.3, 7), draft_tokens=present, drafting=drafting, unconditional=[False, True]
     )
-    turns, value = planned(beside)
-    assert turns == [((0, 2),)]
+    draft_plan, value = planned(beside)
+    assert draft_plan == [((0, 2),)]
     # Of that plan nothing is unconditional: both agree about its value.
-    assert value == planned(offers_of([gains[0]], np.linspace(1, 1.3, 7), draft_tokens=[present[0]]))[1]
+    assert value == planned(candidates_of([gains[0]], np.linspace(1, 1.3, 7), draft_tokens=[present[0]]))[1]

@@ -62,7 +62,8 @@ def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_pr
     assert outcome.rate(5) >= 0.96 * oracle(server, loads)
     seconds = sum(seconds for _, seconds in outcome.by_step)
     longest = [
-        max((length for turns in step for lane, length in turns if lane == 1), default=0) for step in outcome.turns
+        max((length for draft_plan in step for lane, length in draft_plan if lane == 1), default=0)
+        for step in outcome.draft_plans
     ]
     assert sum(longest[5:]) * 0.1 <= 0.01 * seconds + 0.1
     assert sum(longest) > 0
@@ -73,7 +74,8 @@ def test_a_request_for_one_proposer_never_gets_another() -> None:
     limits = [(5, 0), (0, 5), (5, 5)]
     outcome = simulate(control_for(server), server, lambda _: loads, 400, SEED, limits)
     first, second, third = (
-        {lane for turns in of_request for lane, _ in turns} for of_request in zip(*outcome.turns, strict=True)
+        {lane for draft_plan in of_request for lane, _ in draft_plan}
+        for of_request in zip(*outcome.draft_plans, strict=True)
     )
     assert (first, second, third) == ({0}, {1}, {0, 1})
 
@@ -101,18 +103,21 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
         batch = StepBatch(len(to_draft) + 1, len(to_draft) + 1, 500, int(rng.integers(0, 25)))
         planned = control.plan(to_draft, batch)
         assert len(planned) == len(to_draft)
-        assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.max_draft_tokens
+        assert (
+            sum(max((length for _, length in draft_plan), default=0) for draft_plan in planned)
+            <= batch.max_draft_tokens
+        )
         longest = [0] * len(kinds)
-        for request, turns in zip(to_draft, planned, strict=True):
-            assert len({lane for lane, _ in turns}) == len(turns)
-            for lane, length in turns:
+        for request, draft_plan in zip(to_draft, planned, strict=True):
+            assert len({lane for lane, _ in draft_plan}) == len(draft_plan)
+            for lane, length in draft_plan:
                 assert 1 <= length <= request.limits[lane]
                 longest[lane] = max(longest[lane], length)
-            source, length = turns[int(rng.integers(len(turns)))] if turns else (0, 0)
+            source, length = draft_plan[int(rng.integers(len(draft_plan)))] if draft_plan else (0, 0)
             drafted = int(rng.integers(0, length, endpoint=True))
             accepted = int(rng.integers(0, drafted, endpoint=True))
             nodes = tuple(rng.permutation(drafted)[:accepted].tolist()) if drafted and kinds[source] else None
-            control.verified(request.request_id, turns, source if drafted else None, drafted, accepted, 0, nodes)
+            control.verified(request.request_id, draft_plan, source if drafted else None, drafted, accepted, 0, nodes)
         drafting = [
             Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c))
             for k, c in zip(longest, costs, strict=True)

@@ -8,11 +8,11 @@ from pkgutil import iter_modules
 import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch, StepMode
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.policy.optimal import OptimalControl
-from vllm_spec_plugin.turns import length_of
 
 NAME = "vllm_spec_plugin.policy"
 NGRAM = {"method": "ngram"}
@@ -44,10 +44,10 @@ def test_random_lengths_take_every_value_in_every_order_and_do_not_depend_on_the
     request, batch = DraftRequest("a", limits, (0,) * len(limits)), StepBatch(1, 1, 100, 100)
     plans = [control.plan([request], batch)[0] for _ in range(2000)]
     for i, limit in enumerate(limits):
-        counts = Counter(length_of(turns, i) for turns in plans)
+        counts = Counter(length_of(draft_plan, i) for draft_plan in plans)
         assert sorted(counts) == list(range(limit + 1))
         assert min(counts.values()) > 100
-    orders = {tuple(i for i, _ in turns) for turns in plans}
+    orders = {tuple(i for i, _ in draft_plan) for draft_plan in plans}
     assert orders == ({(), (0,), (1,), (0, 1), (1, 0)} if proposer is CASCADE else {(), (0,)})
     assert plans == [create_control(config(proposer, "random"), 2048).plan([request] * 2000, batch)][0]
 
@@ -88,9 +88,9 @@ def test_nothing_is_left_to_compile_for_the_first_request() -> None:
     assert sum(count > 0 for count in before) > 5
     for step in range(20):
         to_draft = [DraftRequest("a", (8, 8), (0, 100)), DraftRequest("b", (3, 0), (0, 0))][: 1 + step % 2]
-        for request, turns in zip(to_draft, control.plan(to_draft, StepBatch(2, 2, 100, 12)), strict=True):
-            source, drafted = turns[-1] if turns else (None, 0)
-            control.verified(request.request_id, turns, source, drafted, min(drafted, 1))
+        for request, draft_plan in zip(to_draft, control.plan(to_draft, StepBatch(2, 2, 100, 12)), strict=True):
+            source, drafted = draft_plan[-1] if draft_plan else (None, 0)
+            control.verified(request.request_id, draft_plan, source, drafted, min(drafted, 1))
         control.measured(MeasuredStep(9, 2, 100, 0.02, (Drafting(2, 3, 0, 1e-4), Drafting(1, 1, 100, 1e-3))))
     control.forget("b")
     assert [len(function.signatures) for function in compiled] == before

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vllm_spec_plugin.policy.allocation import Offers, allocate
+from vllm_spec_plugin.policy.allocation import CandidateDrafts, allocate
 from vllm_spec_plugin.policy.equal_lengths import best_with_even
 
 K = 4
@@ -10,8 +10,8 @@ K = 4
 GAINS = np.array([[[0.9**k for k in range(1, K + 1)], [0.4**k for k in range(1, K + 1)]]])
 
 
-def offers(others: int = 0, limits: tuple[int, int] = (K, K), each: float = 0.0004) -> Offers:
-    return Offers(
+def candidates(others: int = 0, limits: tuple[int, int] = (K, K), each: float = 0.0004) -> CandidateDrafts:
+    return CandidateDrafts(
         draft_prob=np.ones((1, 2)),
         gains=GAINS,
         draft_tokens=np.ones((1, 2, K)),
@@ -25,25 +25,25 @@ def offers(others: int = 0, limits: tuple[int, int] = (K, K), each: float = 0.00
     )
 
 
-def lengths_of(made: Offers, uneven: float) -> list[int]:
+def lengths_of(made: CandidateDrafts, uneven: float) -> list[int]:
     lengths, _, value = allocate(made, 150.0, 0.0004)
     return list(best_with_even(made, lengths, value, uneven)[0][:, 0])
 
 
 def test_unequal_lengths_stay_where_they_cost_nothing_or_cannot_be_equal() -> None:
     """Beside a step's other requests, they cost no more."""
-    first, second = lengths_of(offers(), 0.0)
+    first, second = lengths_of(candidates(), 0.0)
     assert first == K > second
-    assert lengths_of(offers(others=1), 0.005)[0] == K > lengths_of(offers(others=1), 0.005)[1]
-    assert lengths_of(offers(limits=(K, 0)), 0.0) == [K, 0]
+    assert lengths_of(candidates(others=1), 0.005)[0] == K > lengths_of(candidates(others=1), 0.005)[1]
+    assert lengths_of(candidates(limits=(K, 0)), 0.0) == [K, 0]
 
 
 def test_where_they_cost_much_all_have_one_length() -> None:
-    first, second = lengths_of(offers(), 0.005)
+    first, second = lengths_of(candidates(), 0.005)
     assert first == second > 0
 
 
 def test_nothing_is_drafted_where_neither_pays() -> None:
-    made = offers(each=0.01)
+    made = candidates(each=0.01)
     lengths, value = np.array([[2], [1]]), allocate(made, 150.0, 0.01)[2]._replace(tokens=2.2, seconds=0.02)
     assert best_with_even(made, lengths, value, 0.01)[1].positions == 0

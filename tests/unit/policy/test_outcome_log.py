@@ -8,7 +8,7 @@ from vllm_spec_plugin.policy.outcome_log import (
     DRAFTED,
     OutcomeNotes,
     Outcomes,
-    turns_of,
+    plans_of,
 )
 
 
@@ -54,4 +54,4 @@ def test_accepted_nodes_of_a_tree_are_bits() -> None:
 
 def test_turns_without_tokens_are_none() -> None:
     lengths, proposers = np.array([[3, 64, 0], [0, 0, 0], [2, 2, 2]]), np.array([[1, 0, -1], [1, 0, 2], [0, 1, 2]])
-    assert turns_of(lengths, proposers) == [((1, 3), (0, 64)), (), ((0, 2), (1, 2), (2, 2))]
+    assert plans_of(lengths, proposers) == [((1, 3), (0, 64)), (), ((0, 2), (1, 2), (2, 2))]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
+from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepBatch
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
 from vllm_spec_plugin.policy.request_index import RequestRows
-from vllm_spec_plugin.turns import length_of
 
 SEED, STEPS, SETTLED = 7, 600, 300
 # Depth of the trunk; the probability that a trunk node is right if all above it are; and that of its two siblings.
@@ -55,7 +55,7 @@ def sizes_of(kind: str) -> list[int]:
     """Serves one request for `STEPS` steps with noise of 5%; returns the draft sizes of the settled ones."""
     server = Server(STEPS_BY_KIND[kind], (COST,), most=len(NODES), nodes=accepted_nodes)
     outcome = simulate(control_for(server), server, lambda _: alone([TRUNK]), STEPS, SEED)
-    return [length_of(turns, 0) for [turns] in outcome.turns[SETTLED:]]
+    return [length_of(draft_plan, 0) for [draft_plan] in outcome.draft_plans[SETTLED:]]
 
 
 def rate(kind: str) -> float:
@@ -88,4 +88,4 @@ def test_a_tree_is_any_size_within_its_limit() -> None:
     for size in [1, 5] * 10:
         control.proposers[0].measured(Drafting(size, 8 * size, 0, 1e-5 * size))
     planned = control.plan([DraftRequest(f"{limit}", (limit,), (0,)) for limit in range(8)], StepBatch(8, 8, 800, 100))
-    assert [length_of(turns, 0) for turns in planned] == [0, 1, 2, 3, 4, 5, 5, 5]
+    assert [length_of(draft_plan, 0) for draft_plan in planned] == [0, 1, 2, 3, 4, 5, 5, 5]

@@ -25,7 +25,7 @@ class Scripted:
         raise AssertionError("nobody asked")
 
 
-def view(request_id, turns, count=4, depth=None, in_prompt=False):
+def view(request_id, draft_plan, count=4, depth=None, in_prompt=False):
     depth = count if depth is None else depth
     uniforms = np.arange(depth * 2.0).reshape(depth, 2)
     return RequestView(
@@ -36,7 +36,7 @@ def view(request_id, turns, count=4, depth=None, in_prompt=False):
         in_prompt=in_prompt,
         depth=depth,
         sibling_uniforms=uniforms,
-        turns=turns,
+        draft_plan=draft_plan,
     )
 
 
@@ -60,7 +60,7 @@ def test_the_first_with_a_guess_drafts_and_nobody_after_it_is_asked():
 
 
 def test_who_comes_to_a_proposer_first_waits_for_who_comes_to_it_later():
-    """One pass of the draft model for both, whatever the order of their turns."""
+    """One pass of the draft model for both, whatever the order of their plans."""
     made, (first, second) = cascade("", "ab")
     drafts = made.propose([view("a", ((1, 4),)), view("b", ((0, 4), (1, 2)))])
     assert [len(draft.token_ids) for draft in drafts] == [4, 2]

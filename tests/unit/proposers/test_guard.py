@@ -192,7 +192,7 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
     """A generator of drafts is one."""
     errors: list[str] = []
     member = Member(GuardedProposer(Scripted(answer), VOCAB, errors.append))
-    one = view()._replace(depth=2, turns=((0, 2),))
+    one = view()._replace(depth=2, draft_plan=((0, 2),))
     [draft] = Cascade([member], lambda *noted: None).propose([one])
     assert draft is NO_DRAFT if errors else same(draft, SOUND)
     assert len(errors) == (not isinstance(answer, Iterator))

@@ -11,7 +11,16 @@ from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.config.settings import KEY, config_in
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args, modes, plugin
-from vllm_spec_plugin.register.modes import HEADS, MIXED, MIXED_HEADS, NATIVE, TEXT, DraftingMode, first_runner, mode_of
+from vllm_spec_plugin.register.modes import (
+    HEADS,
+    MIXED,
+    MIXED_HEADS,
+    NATIVE,
+    TOKEN_ONLY,
+    DraftingMode,
+    first_runner,
+    mode_of,
+)
 from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -40,8 +49,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "mode"),
     [
-        ("{method: suffix}", TEXT),
-        (cascade("{method: prediction}", "{method: ngram}"), TEXT),
+        ("{method: suffix}", TOKEN_ONLY),
+        (cascade("{method: prediction}", "{method: ngram}"), TOKEN_ONLY),
         (MEDUSA, HEADS),
         (cascade("{method: suffix}", MEDUSA), MIXED_HEADS),
         (DRAFT, NATIVE),

@@ -17,7 +17,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model import compatibility
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.register import translation
-from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, TEXT, first_runner
+from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, TOKEN_ONLY, first_runner
 from vllm_spec_plugin.schema.errors import ConfigError
 
 
@@ -53,8 +53,8 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
     arguments = translated(config_path, f"proposer: {proposer}\ndraft_length: {{tokens: 6}}")
     assert arguments.speculative_config["method"] == "ngram_gpu"
     assert arguments.speculative_config["num_speculative_tokens"] == 6
-    assert arguments.scheduler_cls == TEXT.schedulers[0]
-    assert arguments.worker_cls in TEXT.workers.values()
+    assert arguments.scheduler_cls == TOKEN_ONLY.schedulers[0]
+    assert arguments.worker_cls in TOKEN_ONLY.workers.values()
     assert arguments.async_scheduling is False
 
 

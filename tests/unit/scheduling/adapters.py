@@ -94,8 +94,8 @@ def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
 
 
 def plan(adapter, step, running, max_step_tokens=100):
-    """Plans a step, and returns its turns."""
-    return adapter.plan(step, running, lambda: max_step_tokens, adapter.now()).turns
+    """Plans a step, and returns its draft_plan."""
+    return adapter.plan(step, running, lambda: max_step_tokens, adapter.now()).draft_plans
 
 
 def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, waiting=(), is_busy=True):

@@ -102,8 +102,8 @@ def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
     a.num_output_tokens = 5
     plan(adapter, output({"a": 1}), [a])
     end(adapter, a)
-    turns = ((0, 4),)
-    assert control.told == [("a", turns, 0, 3, 2, 5, None), ("a", turns, None, 0, 0, 6, None)]
+    draft_plan = ((0, 4),)
+    assert control.told == [("a", draft_plan, 0, 3, 2, 5, None), ("a", draft_plan, None, 0, 0, 6, None)]
 
 
 def test_passes_on_which_nodes_of_a_tree_were_accepted():
@@ -135,8 +135,8 @@ def test_the_proposers_of_a_cascade_are_asked_in_turn():
     """n-gram had no guess, the draft model one; then nobody had; then n-gram: the draft model has seen none of it."""
     control, a = Listening(), request("a", num_tokens=40)
     adapter = make(control, a, config=CASCADE)
-    turns = ((0, 4), (1, 4))
-    assert plan(adapter, output({"a": 24}, new={"a": 16}), [a]) == {"a": turns}
+    draft_plan = ((0, 4), (1, 4))
+    assert plan(adapter, output({"a": 24}, new={"a": 16}), [a]) == {"a": draft_plan}
     assert control.requests[0].uncomputed_tokens == (0, 24)
     end(adapter, a, sources={"a": 1}, counted=CountersByMethod([StepCounters("draft_model", draft_tokens=4)]))
     assert adapter.source("a") == 1
@@ -151,8 +151,8 @@ def test_the_proposers_of_a_cascade_are_asked_in_turn():
     plan(adapter, output({"a": 5}), [a])
     assert control.requests[0].uncomputed_tokens == (0, 6)
     end(adapter, a, drafted=4, accepted=4)
-    told = [(turns, source, drafted, accepted) for _, turns, source, drafted, accepted, *_ in control.told]
-    assert told == [(turns, 1, 4, 2), (turns, None, 0, 0), (turns, 0, 4, 4)]
+    told = [(draft_plan, source, drafted, accepted) for _, draft_plan, source, drafted, accepted, *_ in control.told]
+    assert told == [(draft_plan, 1, 4, 2), (draft_plan, None, 0, 0), (draft_plan, 0, 4, 4)]
     assert [did.longest for did in control.steps[1].drafting] == [4, 4]
     assert [did.caught_up for did in control.steps[1].drafting] == [0, 24]
 
@@ -190,18 +190,18 @@ def test_steps_are_not_measured_while_no_request_may_draft():
     assert [measured.num_requests for measured in control.steps] == [2]
 
 
-@pytest.mark.parametrize(("config", "turns"), [(DRAFT_MODEL, ((0, 4),)), (CASCADE, ((0, 4), (1, 4)))])
-def test_a_constant_policy_is_called_once_per_combination_of_limits(config, turns):
+@pytest.mark.parametrize(("config", "draft_plan"), [(DRAFT_MODEL, ((0, 4),)), (CASCADE, ((0, 4), (1, 4)))])
+def test_a_constant_policy_is_called_once_per_combination_of_limits(config, draft_plan):
     control = Listening()
     control.is_constant = True
     running = [request("a"), request("b"), request("c", spec_tokens=2), request("d", spec="off")]
     adapter = make(control, *running, config=config)
     step = output(dict.fromkeys("abcd", 1))
-    short = tuple((i, 2) for i, _ in turns)
+    short = tuple((i, 2) for i, _ in draft_plan)
     for _ in range(3):
-        assert plan(adapter, step, running, None) == {"a": turns, "b": turns, "c": short}
-        end(adapter, *running, sources=dict.fromkeys("abc", len(turns) - 1))
-        assert adapter.source("a") == len(turns) - 1
+        assert plan(adapter, step, running, None) == {"a": draft_plan, "b": draft_plan, "c": short}
+        end(adapter, *running, sources=dict.fromkeys("abc", len(draft_plan) - 1))
+        assert adapter.source("a") == len(draft_plan) - 1
     assert (control.num_plans, control.told, control.steps) == (2, [], [])
     assert counted_of(control, config["proposer"]["method"]).chosen_lengths == [0, 0, 3, 0, 6]
 

@@ -15,8 +15,8 @@ def test_asks_for_requests_of_the_step_within_what_they_may_still_say():
         request("waits"),
     ]
     step = output(dict.fromkeys(["plain", "off", "two", "ends", "over", "full"], 1))
-    turns = plan(make(control, *running), step, running)
-    assert turns == {"plain": ((0, 4),), "two": ((0, 2),), "ends": ((0, 1),), "full": ((0, 1),)}
+    draft_plan = plan(make(control, *running), step, running)
+    assert draft_plan == {"plain": ((0, 4),), "two": ((0, 2),), "ends": ((0, 1),), "full": ((0, 1),)}
     assert control.batch.base_tokens == 6
     assert control.batch.num_requests == 7
     assert control.batch.others == 2
@@ -27,8 +27,8 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     control = Listening()
     running = [request("a"), request("b", max_tokens=4), request("c", spec_tokens=3), request("d", max_tokens=3)]
     adapter = make(control, *running, config=TREE, tokens=5)
-    turns = plan(adapter, output(dict.fromkeys("abcd", 1)), running)
-    assert turns == {"a": ((0, 5),), "b": ((0, 5),), "c": ((0, 3),)}
+    draft_plan = plan(adapter, output(dict.fromkeys("abcd", 1)), running)
+    assert draft_plan == {"a": ((0, 5),), "b": ((0, 5),), "c": ((0, 3),)}
     assert control.batch.max_draft_tokens == 96
 
 

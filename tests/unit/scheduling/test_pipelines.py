@@ -10,11 +10,11 @@ import yaml
 
 from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.pipeline import Pipeline
+from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.proposers import cascade
 from vllm_spec_plugin.scheduling import adapter, native
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
-from vllm_spec_plugin.scheduling.text import TextScheduler
-from vllm_spec_plugin.turns import length_of
+from vllm_spec_plugin.scheduling.token_only import TokenOnlyScheduler
 
 K = 4
 NGRAM = {"method": "vllm", "config": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}}
@@ -61,8 +61,8 @@ def placeholders(drafts: list[int]) -> list[int]:
 KINDS = {
     "sync": Kind(NativeScheduler, NGRAM, unpredictable),
     "async": Kind(NativeAsyncScheduler, NGRAM, unpredictable, 1),
-    "text": Kind(TextScheduler, SUFFIX, repeating, told=lambda drafts: [0] * K),
-    "text, two stages": Kind(TextScheduler, SUFFIX, repeating, 1, is_async=False),
+    "text": Kind(TokenOnlyScheduler, SUFFIX, repeating, told=lambda drafts: [0] * K),
+    "text, two stages": Kind(TokenOnlyScheduler, SUFFIX, repeating, 1, is_async=False),
     "mixed": Kind(NativeScheduler, MIXED, either),
     "mixed on V2": Kind(NativeScheduler, MIXED, either, told=placeholders),
 }
@@ -161,7 +161,7 @@ def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make
 
 
 def test_a_placeholder_too_many_is_caught(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "length_of", lambda turns, proposer: min(length_of(turns, proposer) + 1, K))
+    monkeypatch.setattr(native, "length_of", lambda draft_plan, proposer: min(length_of(draft_plan, proposer) + 1, K))
     pipeline = make("async", policy="random")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):

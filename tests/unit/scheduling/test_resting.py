@@ -77,7 +77,7 @@ class DraftModelPipeline(Pipeline):
             self._write(name, before[name], self._computed[name])
         if self.scheduler._rest is None or self.scheduler._rest._after_rest is DrafterAfterRest.KEEPS_GAP:
             return outcome
-        for name in self.scheduler._adapter.latest.turns.keys() & outcome.req_id_to_index.keys():
+        for name in self.scheduler._adapter.latest.draft_plans.keys() & outcome.req_id_to_index.keys():
             assert all(self._is_right(name, position) for position in range(self._computed[name])), name
             self.num_checked += 1
         return outcome

@@ -150,5 +150,5 @@ def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.Monk
 
 def test_features_follow_from_modules() -> None:
     assert features_of(["v1.trees", "v1.runner", "v1.kv.tree_forks"]) == "V1's chains, V1's trees"
-    with pytest.raises(ValueError, match=r"vllm_spec_plugin.turns uses vllm: give its feature in FEATURES"):
-        features_of(["turns"])
+    with pytest.raises(ValueError, match=r"vllm_spec_plugin.draft_plan uses vllm: give its feature in FEATURES"):
+        features_of(["draft_plan"])

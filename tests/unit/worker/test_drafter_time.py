@@ -56,7 +56,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_time_is_sent_with_the_outcome_of_a_step(
     is_v2: bool, is_late: bool, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proposer = SimpleNamespace(method="medusa", drafts_from_text=False)
+    proposer = SimpleNamespace(method="medusa", is_token_only=False)
     monkeypatch.setattr(drafter_time, "config_in", lambda _: SimpleNamespace(proposers=[proposer]))
     outcomes = [outcome(["a"]), outcome([]), outcome(["a"])]
 
@@ -86,10 +86,10 @@ def test_time_is_sent_with_the_outcome_of_a_step(
 
 def test_a_worker_that_drafts_nothing_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers a scheduler that drafts, and a pipeline stage before the last one."""
-    proposer = SimpleNamespace(method="suffix", drafts_from_text=True)
+    proposer = SimpleNamespace(method="suffix", is_token_only=True)
     monkeypatch.setattr(drafter_time, "config_in", lambda _: SimpleNamespace(proposers=[proposer]))
     runner = SimpleNamespace(sample=lambda: outcome(["a"]), speculator=None)
-    for proposer.drafts_from_text in (True, False):
+    for proposer.is_token_only in (True, False):
         worker = Timed(runner, is_v2=True)
         worker.load_model()
         assert result_of(worker.sample_tokens(None)).counters is None

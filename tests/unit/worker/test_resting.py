@@ -50,7 +50,7 @@ def output(length: int) -> Any:
 
 @pytest.fixture
 def proposer(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    proposer = SimpleNamespace(drafts_from_text=False)
+    proposer = SimpleNamespace(is_token_only=False)
     monkeypatch.setattr(resting, "config_in", lambda _: SimpleNamespace(proposers=[proposer]))
     return proposer
 
@@ -90,7 +90,7 @@ def test_on_v1_a_draft_model_catches_up_before_it_drafts(
 
 
 def test_nothing_is_put_before_what_the_scheduler_drafts(proposer: SimpleNamespace) -> None:
-    proposer.drafts_from_text = True
+    proposer.is_token_only = True
     worker = Resting("ngram", is_v2=False)
     propose = worker.model_runner.propose_draft_token_ids
     worker.load_model()

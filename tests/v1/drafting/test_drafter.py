@@ -64,7 +64,7 @@ def made(monkeypatch, config, *proposers):
 
 
 def view(request_id, token):
-    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1), depth=1, turns=((0, 1),))
+    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1), depth=1, draft_plan=((0, 1),))
 
 
 def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(drafter):
@@ -186,7 +186,7 @@ def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(m
 
 def long_view(request_id, text):
     return RequestView(
-        request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", turns=((0, 1),)
+        request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", draft_plan=((0, 1),)
     )
 
 
@@ -198,7 +198,7 @@ def with_a_tree(monkeypatch, proposer):
     """Four tokens were drafted for request a, and sent as 3, 5, 4, 6."""
     proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
     drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
-    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, turns=((0, 4),))])
+    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, draft_plan=((0, 4),))])
     return drafter
 
 
@@ -235,8 +235,8 @@ def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
     first.propose = lambda requests: [drawn(3) if request.request_id == "a" else NO_DRAFT for request in requests]
     config = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, heads]}}
     cascade = made(monkeypatch, config, first, second)
-    turns = ((0, 1), (1, 1))
-    a, b = (RequestView(name, np.array([4], np.int32), 1, np.zeros(1), depth=1, turns=turns) for name in "ab")
+    draft_plan = ((0, 1), (1, 1))
+    a, b = (RequestView(name, np.array([4], np.int32), 1, np.zeros(1), depth=1, draft_plan=draft_plan) for name in "ab")
     assert [draft.token_ids for draft in cascade.draft([a, b])] == [[3], [4]]
     assert cascade.sources == {"a": 0, "b": 1}
     counted = cascade.take_counters()

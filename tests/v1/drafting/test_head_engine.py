@@ -67,11 +67,11 @@ def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: Any, compu
     assert engine.states.span("prompt") == (39, 40)
 
 
-@pytest.mark.parametrize("planned", [set(), {"a", "b"}], ids=["without turns", "with turns"])
+@pytest.mark.parametrize("planned", [set(), {"a", "b"}], ids=["without a plan", "with a plan"])
 def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_together(
     planned: set[str], engine: Any, computed: Computed
 ) -> None:
-    """Requests with turns, too: a proposer before the head may draft for them for as long as they live."""
+    """Requests with a draft plan, too: a proposer before the head may draft for them for as long as they live."""
     for step in range(300):
         engine.note_states([("a", step, 1), ("b", 3 * step, 3)][: 2 if 3 * step < 400 else 1], planned)
         waiting = [stop - first for first, stop in map(engine.states.span, "ab")]

@@ -150,4 +150,4 @@ def test_the_longest_turn_is_what_there_must_be_room_for():
     names, found = views([request(10), request(38)], plan={"r0": ((0, 2), (1, 3)), "r1": ((1, 1), (0, 3))})
     assert names == [0, 1]
     assert [view.num_draft_tokens for view in found] == [3, 1]
-    assert [view.turns for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]
+    assert [view.draft_plan for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]

@@ -44,7 +44,7 @@ class Drafter:
         """
         self.config = config_in(vllm_config.additional_config)
         # Token-only proposers alone draft in the scheduler.
-        configs = () if self.config.drafts_from_text else self.config.proposers
+        configs = () if self.config.is_token_only else self.config.proposers
         self._speculative = vllm_config.speculative_config
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self._counters = CountersByMethod()

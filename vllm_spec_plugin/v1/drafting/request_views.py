@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from vllm_spec_plugin.config.request_options import read_prediction
+from vllm_spec_plugin.draft_plan import DraftPlan, longest
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.turns import Turns, longest
 from vllm_spec_plugin.v1.drafting.drafter import Drafter
 from vllm_spec_plugin.v1.verification.constraints import GREEDY_TEMPERATURE
 
@@ -19,7 +19,7 @@ def request_views(
     runner: "GPUModelRunner",
     sampled_token_ids: list[list[int]],
     drafter: Drafter,
-    plan: Mapping[str, Turns],
+    plan: Mapping[str, DraftPlan],
     hidden: torch.Tensor | None = None,
 ) -> list[RequestView]:
     """Builds the views of requests to draft for, after a step's tokens were appended to their texts.
@@ -28,7 +28,7 @@ def request_views(
         runner: vLLM's model runner.
         sampled_token_ids: per request of the batch the tokens of this step; empty during its prefill.
         drafter: drafter whose proposers get the views.
-        plan: proposers and draft lengths per request, at least one turn each; other requests get no drafts.
+        plan: proposers and draft lengths per request, at least one proposer each; other requests get no drafts.
         hidden: [batch_size, hidden_size], hidden states from which the last tokens were sampled.
 
     Returns:
@@ -50,10 +50,10 @@ def request_views(
         if not (new or engine):
             continue
         request_id = batch.req_ids[i]
-        request, turns = runner.requests[request_id], plan[request_id]
-        params, planned = request.sampling_params, longest(turns)
-        assert params is not None, "it would have no turns"
-        assert request.prompt_token_ids is not None, "it would have no turns"
+        request, draft_plan = runner.requests[request_id], plan[request_id]
+        params, planned = request.sampling_params, longest(draft_plan)
+        assert params is not None, "it would have no draft plan"
+        assert request.prompt_token_ids is not None, "it would have no draft plan"
         # The scheduler counts a tree's tokens as if they stood one after the other.
         tokens = depth = runner.max_model_len - length - 1
         if params.max_tokens is not None:
@@ -80,7 +80,7 @@ def request_views(
                 sibling_uniforms=own[:, :depth].T,
                 hidden=None if hidden is None else hidden[i],
                 scope=drafter.scopes.get(request_id) if is_exact or not is_seeded else None,
-                turns=turns,
+                draft_plan=draft_plan,
                 num_prompt_tokens=len(request.prompt_token_ids),
                 prediction=read_prediction(params.extra_args),
             )

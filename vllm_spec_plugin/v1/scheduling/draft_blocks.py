@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler, SchedulerOutput, append_blocks
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.draft_plan import DraftPlan, length_of
 from vllm_spec_plugin.messages import TableLengths
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.turns import Turns, length_of
 from vllm_spec_plugin.v1.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.v1.kv.pressure import Demand, keep_drafts
 
@@ -16,7 +16,7 @@ from vllm_spec_plugin.v1.kv.pressure import Demand, keep_drafts
 class DraftBlocks:
     """Moves KV blocks between the drafts of a scheduler's requests and the pool.
 
-    It works only on requests that have waiting drafts or turns, or may hold blocks beyond their text.
+    It works only on requests that have waiting drafts or a draft plan, or may hold blocks beyond their text.
 
     Attributes:
         kv_proposer: index of the proposer that keeps KV, whose drafts need slots; None if there is none.
@@ -49,14 +49,14 @@ class DraftBlocks:
         num_running = len(self._scheduler.running)
         return num_running + manager.free_kv_tokens(max_tokens - num_running) if manager.block_sizes else max_tokens
 
-    def make_room(self, drafted: Collection[str], turns: Mapping[str, Turns]) -> dict[str, TableLengths]:
+    def make_room(self, drafted: Collection[str], draft_plans: Mapping[str, DraftPlan]) -> dict[str, TableLengths]:
         """Rolls back unused blocks, and drops drafts whose blocks texts need, before a step is planned.
 
         Call it when the last step's tokens and drafts are known.
 
         Args:
             drafted: requests with waiting drafts, and possibly others.
-            turns: turns of the last step, by request id.
+            draft_plans: those of the last step, by request id.
 
         Returns:
             The lengths of shortened tables, by request id. vLLM may preempt some of these requests.
@@ -66,7 +66,7 @@ class DraftBlocks:
         tables = self._roll_back() if manager.oversized else {}
         if drafted:
             tables |= self._cut_drafts()
-        manager.set_draft_headroom(self._wanted(turns) if drafted or turns else {})
+        manager.set_draft_headroom(self._wanted(draft_plans) if drafted or draft_plans else {})
         return tables
 
     def _roll_back(self) -> dict[str, TableLengths]:
@@ -135,14 +135,16 @@ class DraftBlocks:
         tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in running])
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks
 
-    def _wanted(self, turns: Mapping[str, Turns]) -> dict[str, int]:
+    def _wanted(self, draft_plans: Mapping[str, DraftPlan]) -> dict[str, int]:
         """Returns the tokens that will need slots, of each running request that this step may draft for."""
         scheduler = self._scheduler
         if self.kv_proposer is None or not (scheduler.waiting or scheduler.kv_holding_waiting):
             return {}
         return {
             request.request_id: self._slots_for_drafting(
-                request, len(request.spec_token_ids), length_of(turns.get(request.request_id, ()), self.kv_proposer)
+                request,
+                len(request.spec_token_ids),
+                length_of(draft_plans.get(request.request_id, ()), self.kv_proposer),
             )
             for request in scheduler.running
             if request.num_tokens - request.num_computed_tokens <= scheduler.max_num_scheduled_tokens
@@ -156,21 +158,21 @@ class DraftBlocks:
         longest = min(self._scheduler.max_model_len, request.num_prompt_tokens + request.max_tokens)
         return min(longest, request.num_tokens + num_verified + 1 + length)
 
-    def reserve(self, output: SchedulerOutput, turns: Mapping[str, Turns]) -> None:
+    def reserve(self, output: SchedulerOutput, draft_plans: Mapping[str, DraftPlan]) -> None:
         """Reserves slots for the drafts of the planned step, for earlier requests first.
 
         Slots from vLLM for the step's drafts are rolled back later, too.
 
         Args:
             output: vLLM's plan of the step; the added blocks are appended to it.
-            turns: turns of the step, by request id.
+            draft_plans: those of the step, by request id.
         """
         manager, drafts, added = self._manager, output.scheduled_spec_decode_tokens, {}
         if drafts:
             manager.oversized.update(dict.fromkeys(drafts))
         if self.kv_proposer is None:
             return
-        for request_id, own in turns.items():
+        for request_id, own in draft_plans.items():
             request, length = self._scheduler.requests[request_id], length_of(own, self.kv_proposer)
             # Not in the middle of a prompt.
             if not length or request.is_prefill_chunk:

@@ -28,7 +28,7 @@ class SpecScheduler(SpecScheduling):
     """Plans draft lengths, reserves free KV blocks for drafts, and sends the workers' counters to the frontend.
 
     Token-only proposers draft here, others in the workers. In a step without drafts it works like vLLM's: work per
-    request is done only for requests that have drafts or turns, or hold blocks of earlier drafts.
+    request is done only for requests that have drafts or a draft plan, or hold blocks of earlier drafts.
 
     With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow.
     """
@@ -41,7 +41,7 @@ class SpecScheduler(SpecScheduling):
         with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
             super().__init__(vllm_config, *args, **kwargs)
         control = create_control(config, self.max_num_scheduled_tokens)
-        self._connect(config, control, config.proposers if config.drafts_from_text else ())
+        self._connect(config, control, config.proposers if config.is_token_only else ())
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager)
         self._prompts = None if control.is_constant else PromptPriority(self, self.kv_cache_manager, control)
@@ -54,27 +54,27 @@ class SpecScheduler(SpecScheduling):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
         begun = self._adapter.now()
-        self._drafted.update(self._draft_from_texts())
+        self._drafted.update(self._draft_token_only())
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
             self._prompts.cut_drafts()
-        rollback = self._blocks.make_room(self._drafted, self._adapter.latest.turns) if self._manages_kv else {}
+        rollback = self._blocks.make_room(self._drafted, self._adapter.latest.draft_plans) if self._manages_kv else {}
         output = super().schedule(*args, **kwargs)
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
-        turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens, begun).turns
+        draft_plans = self._adapter.plan(output, self.running, self._blocks.max_step_tokens, begun).draft_plans
         forks: dict[str, Forks] = {}
         if self._manages_kv:
-            self._blocks.reserve(output, turns)
+            self._blocks.reserve(output, draft_plans)
             forks = self._forks.give(output, self.running)
         scopes: dict[str, str | None] = {}
-        if self._texts is not None:
-            turns = {}
+        if self._token_only is not None:
+            draft_plans = {}
         elif self._shared_scope and output.scheduled_new_reqs:
             scopes = self._scopes_of_new(output)
         if rollback:
             rollback = self._of_running(rollback)
-        if turns or scopes or rollback or forks:
-            send(output, StepPlan(turns, scopes, rollback, forks))
+        if draft_plans or scopes or rollback or forks:
+            send(output, StepPlan(draft_plans, scopes, rollback, forks))
         return output
 
     def _of_running(self, tables: dict[str, TableLengths]) -> dict[str, TableLengths]:

@@ -19,7 +19,7 @@ SKEWED = np.array([0.9, 0.05, 0.02] + [0.001] * 30)
 
 
 def row(p: np.ndarray, drops: bool = False) -> Row:
-    """As the target's law has it."""
+    """As the target's distribution has it."""
     listed = p > 0 if drops else p >= LISTED
     return Row(np.flatnonzero(listed), p[listed], float(p[~listed].sum()))
 

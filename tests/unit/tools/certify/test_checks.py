@@ -19,7 +19,7 @@ def baseline(control: float = 0.0) -> Baseline:
     """One of one setting, whose own samples have that evidence."""
     work = SimpleNamespace(settings={"top-k": {}}, prompts=[PROMPT])
     alone = TokenSamples([PROMPT], has_drafts=False, log_e=control)
-    return cast(Baseline, SimpleNamespace(control={"top-k": alone}, law=MarkovLaw(), work=work))
+    return cast(Baseline, SimpleNamespace(control={"top-k": alone}, probabilities=MarkovLaw(), work=work))
 
 
 def checked(accepted: int, rejected: int, log_e: float = 0.0, plain: int = 0, control: float = 0.0) -> Check:
@@ -28,7 +28,7 @@ def checked(accepted: int, rejected: int, log_e: float = 0.0, plain: int = 0, co
     for step in [Step(2, (1,))] * accepted + [Step(1, (1,))] * rejected + [Step(1)] * plain:
         samples.add(PROMPT, output([0, 1, 2][: step.size + 1], [Step(1), step]), 4)
     known = baseline(control)
-    samples._end_round({PROMPT: known.law.rows(PROMPT, {})})
+    samples._end_round({PROMPT: known.probabilities.rows(PROMPT, {})})
     return sampling_check("top-k", "random draft lengths", samples, known, 1e-4)
 
 

@@ -52,10 +52,10 @@ def test_a_draft_is_accepted_whole_at_the_depth_of_its_tree(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "is_v2", "seeds", "by_vllm"),
     [
-        ("{method: ngram}", False, "company", False),
+        ("{method: ngram}", False, "batch", False),
         ("{method: ngram}", True, "drafts", False),
         ("{method: ngram}\nverification: {method: token}", True, "neither", False),
-        ("{method: medusa, model: H, tree: auto}", True, "company", False),
+        ("{method: medusa, model: H, tree: auto}", True, "batch", False),
         ("{method: draft_model, model: D}", True, "drafts", False),
         ("{method: draft_model, model: D, draft_sampling: probabilistic}", True, "neither", False),
         ("{method: vllm, config: {method: mtp}}", True, "drafts", False),

@@ -1,4 +1,4 @@
-"""vLLM's scheduler, with drafts from texts: it drafts, and any of vLLM's runners verifies the token ids that it sends.
+"""vLLM's scheduler with token-only proposers: it drafts, and vLLM's V2 runner verifies the token ids that it sends.
 
 A request's next step is planned when its last one's tokens are known, so scheduling is synchronous.
 """
@@ -11,7 +11,7 @@ from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 
 
-class TextScheduler(SpecScheduling):
+class TokenOnlyScheduler(SpecScheduling):
     """Drafts before it plans a step, when the outputs of the last one are on their way to the clients."""
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
@@ -22,7 +22,7 @@ class TextScheduler(SpecScheduling):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""
         begun = self._adapter.now()
-        self._draft_from_texts()
+        self._draft_token_only()
         output = super().schedule(*args, **kwargs)
         self._adapter.plan(output, self.running, self._max_step_tokens, begun)
         return output

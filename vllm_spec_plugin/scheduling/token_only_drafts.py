@@ -1,4 +1,4 @@
-"""Drafts from texts in the scheduler's process: token ids are all that suffixes, n-grams and predictions need."""
+"""Token-only proposers in the scheduler's process: token ids are all that suffixes, n-grams and predictions need."""
 
 import functools
 import itertools
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_prediction
+from vllm_spec_plugin.draft_plan import DraftPlan, longest
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
@@ -17,19 +18,18 @@ from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.scheduling.eligibility import scope_of
-from vllm_spec_plugin.turns import Turns, longest
 
 _FIRST_CAPACITY = 1024
 
 
-class TextDrafts:
+class TokenOnlyDrafts:
     """Drafts certain tokens from requests' own texts, and from finished ones of their scope."""
 
     def __init__(self, configs: Sequence[ProposerConfig], config: PluginConfig, vocab_size: int) -> None:
         """Builds the proposers.
 
         Args:
-            configs: the first proposers of the configuration, each of which `drafts_from_text`.
+            configs: the first proposers of the configuration, each of which `is_token_only`.
             config: the plugin's configuration.
             vocab_size: size of the target's vocabulary.
         """
@@ -52,19 +52,19 @@ class TextDrafts:
         self._cascade = Cascade([Member(proposer) for proposer in self._proposers], self._note)
 
     def views(
-        self, turns: Mapping[str, Turns], requests: Mapping[str, Request], room: Callable[[Request], int]
+        self, draft_plans: Mapping[str, DraftPlan], requests: Mapping[str, Request], room: Callable[[Request], int]
     ) -> list[RequestView]:
         """Returns views of the requests to draft for: running, with output tokens and room, and no step in flight.
 
         Args:
-            turns: turns by request id; those of a proposer that drafts elsewhere, and after it, are left out.
+            draft_plans: by request id; what is planned for a proposer that drafts elsewhere, and after it, is left out.
             requests: vLLM's `Request` of each request that has not ended.
             room: returns the maximum tokens of a draft for a request.
         """
         views, num_here = [], len(self._configs)
-        for request_id, own in turns.items():
+        for request_id, own in draft_plans.items():
             if self._has_others:
-                own = tuple(itertools.takewhile(lambda turn: turn[0] < num_here, own))
+                own = tuple(itertools.takewhile(lambda planned: planned[0] < num_here, own))
             request = requests.get(request_id)
             if not own or request is None or request.status != RequestStatus.RUNNING:
                 continue
@@ -74,7 +74,7 @@ class TextDrafts:
             if request.num_computed_tokens >= request.num_tokens or (most := room(request)) < 1:
                 continue
             params, length = request.sampling_params, min(longest(own), most)
-            assert params is not None, "it would have no turns"
+            assert params is not None, "it would have no draft plan"
             views.append(
                 RequestView(
                     request_id=request_id,
@@ -85,7 +85,7 @@ class TextDrafts:
                     point_mass=True,
                     depth=length,
                     scope=self._scope(request.cache_salt, is_seeded=params.seed is not None),
-                    turns=own,
+                    draft_plan=own,
                     num_prompt_tokens=request.num_prompt_tokens,
                     prediction=read_prediction(params.extra_args),
                 )
