@@ -14,7 +14,12 @@ FEATURES = {
     "scheduling": (*(f"compat.{name}" for name in ("kv_cache", "scheduler", "step_blocks")), "scheduling", "worker"),
     "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
     "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "worker.resting", "scheduling.resting"),
-    "texts on V2": ("compat.v2", "worker.on_v2", "scheduling.token_only", "scheduling.token_only_drafts"),
+    "token-only proposers on V2": (
+        "compat.v2",
+        "worker.on_v2",
+        "scheduling.token_only",
+        "scheduling.token_only_drafts",
+    ),
     "verification on V2": ("compat.v2_verification", "worker.verification"),
     "API": (
         *(f"compat.{name}" for name in ("early_refusal", "engine_args", "frontend", "openai_api", "v2_limits")),

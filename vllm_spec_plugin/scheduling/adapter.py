@@ -22,7 +22,7 @@ _NO_STEP = Step(rests=True)
 
 
 class DrafterTraits(NamedTuple):
-    """What planning must know of a drafter in vLLM's runner, the last proposer of a configuration.
+    """Traits of a drafter in vLLM's runner, the last proposer of a configuration, that planning needs.
 
     Attributes:
         is_async: whether steps are planned before the last outcome is known. Then a step's outcome comes before its

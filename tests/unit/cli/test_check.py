@@ -37,7 +37,6 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     assert rows == {
         "proposer.method": ["ngram", "given"],
         "proposer.min_order": ["3", "given"],
-        "proposer.draft_sampling": ["greedy", "default"],
         "proposer.shared": ["false", "default"],
         "proposer.shared_tokens": ["not", "used", "default"],
         "proposer.shared_scope": ["not", "used", "default"],
@@ -133,7 +132,7 @@ def test_json_says_what_the_text_says(tmp_path: Path) -> None:
     assert (found["schema"], found["ok"], found["model"]["vocab_size"]) == (1, False, 2048)
     good, wrong = found["files"]
     assert (good["ok"], good["errors"], good["config"]["proposer"]["min_order"]) == (True, [], 3)
-    assert good["drafting"] == ["own proposers, V1"]
+    assert good["drafting"] == ["token-only, V1"]
     assert good["engine"]["vllm"].startswith(f"{version('vllm')} (")
     assert good["engine"]["runner"].startswith("V1 runner: V2 needs Triton")
     assert good["engine"]["scheduling"].startswith("synchronous scheduling: ")
@@ -178,9 +177,9 @@ def test_a_draft_that_does_not_fit_the_model_or_with_reservations(
 @pytest.mark.parametrize(
     ("proposer", "drafting"),
     [
-        ({"method": "ngram"}, ""),
-        ({"method": "draft_model", "model": DRAFT}, ", with a draft model"),
-        ({"method": "medusa", "model": HEADS, "tree": "auto"}, ", with trees"),
+        ({"method": "ngram"}, "token-only, V1"),
+        ({"method": "draft_model", "model": DRAFT}, "own proposers, V1, with a draft model"),
+        ({"method": "medusa", "model": HEADS, "tree": "auto"}, "own proposers, V1, with trees"),
     ],
 )
 def test_the_model_and_the_way_to_draft_are_printed(tmp_path: Path, proposer: dict[str, object], drafting: str) -> None:
@@ -189,7 +188,7 @@ def test_the_model_and_the_way_to_draft_are_printed(tmp_path: Path, proposer: di
     assert "LlamaForCausalLM" in result.stdout
     assert "2,048 tokens" in result.stdout
     *_, engine, last = result.stdout.splitlines()
-    assert last == f"  drafting: own proposers, V1{drafting}"
+    assert last == f"  drafting: {drafting}"
     assert engine.startswith(f"  served by vLLM {version('vllm')} (")
     assert f"; V1 runner: {'trees need V1, and ' if 'trees' in drafting else ''}V2 needs Triton" in engine
     assert "; synchronous scheduling: " in engine

@@ -26,7 +26,6 @@ def test_the_least_file_has_the_documented_defaults() -> None:
         "proposer": {
             "method": "ngram",
             "min_order": 2,
-            "draft_sampling": "greedy",
             "shared": False,
             "shared_tokens": None,
             "shared_scope": None,

@@ -21,7 +21,7 @@ from vllm_spec_plugin.config import (
 
 
 def test_values_cannot_write_to_the_terminal() -> None:
-    message = message_of({"proposer": {**NGRAM, "draft_sampling": "\x1b[2J\n" + "x" * 9999}, "a\nb": 1})
+    message = message_of({"proposer": {**NGRAM, "min_order": "\x1b[2J\n" + "x" * 9999}, "a\nb": 1})
     assert "\x1b" not in message
     assert len(message) < 500
     assert len(message.splitlines()) == 3

@@ -19,7 +19,7 @@ proposer: {method: ngarm}
 proposer: {}
     proposer.method: missing; allowed: METHODS
 proposer: {method: ngram, min_ordr: 3}
-    proposer.min_ordr: unknown key (got 3); allowed: method, min_order, draft_sampling, shared, shared_tokens,
+    proposer.min_ordr: unknown key (got 3); allowed: method, min_order, shared, shared_tokens,
     shared_scope; did you mean min_order?
 proposer: {method: ngram}, draft_length: {policy: best}
     draft_length.policy: got the text 'best'; allowed: fixed, heuristic, optimal, random
@@ -73,7 +73,7 @@ proposer: {method: draft_model, model: org/small, min_order: 3}
     quantization, revision, code_revision, max_model_len, catch_up_tokens; it
     belongs to proposer.method ngram and suffix
 proposer: {method: ngram, model: x}
-    proposer.model: unknown key (got the text 'x'); allowed: method, min_order, draft_sampling, shared,
+    proposer.model: unknown key (got the text 'x'); allowed: method, min_order, shared,
     shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
     and medusa
 proposer: {method: draft_model, model: org/small, tokens: 3}
@@ -132,7 +132,7 @@ proposer: {method: vllm, config: {method: mtp, rejection_sample_method: fly}}
     proposer.config.rejection_sample_method: got the text 'fly', which changes the distribution of outputs; allowed:
     standard or block
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
+    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order,
     shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
 proposer: {method: cascade, proposers: [{method: ngram, shared_tokens: 5000}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].shared_tokens: got 5000, but proposer.proposers[0].shared is false, so no text is kept;
