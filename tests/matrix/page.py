@@ -240,7 +240,7 @@ def _layouts() -> list[str]:
 
 def _connectors() -> list[str]:
     named = ", ".join(f"`{name}`" for name in TESTED_CONNECTORS)
-    served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED)
+    served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED if not kind.keeps_kv)
     unserved = "cascades before `method: vllm`, and own proposers on V2, are served with no connector"
     how = "a first run, and a second one whose prompts are loaded: tests/engine/test_connectors.py"
     return [
