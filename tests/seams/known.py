@@ -12,7 +12,7 @@ FEATURES = {
     ),
     "V1's CPU passes": ("v1.compat.cpu_pass", "v1.compat.cpu_head_pass"),
     "scheduling": (*(f"compat.{name}" for name in ("kv_cache", "scheduler", "step_blocks")), "scheduling", "worker"),
-    "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native"),
+    "vLLM's drafters": ("v1.compat.cpu_sampler", "compat.native", "scheduling.native"),
     "rests of vLLM's drafters": ("compat.catch_up", "compat.resting", "worker.resting", "scheduling.resting"),
     "token-only proposers on V2": (
         "compat.v2",

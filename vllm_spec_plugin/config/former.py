@@ -9,7 +9,6 @@ from vllm_spec_plugin.schema.errors import Mistake
 _CHAINS = "draft models and heads draft chains, which were faster on every benchmark; remove it"
 _OWN_PIPELINE = {
     "branches": _CHAINS,
-    "nodes": _CHAINS,
     "draft_temperature": "drafts are sampled at each request's own temperature; remove it",
     "min_confidence": "policy optimal plans draft lengths; remove it",
 }

@@ -47,6 +47,8 @@ IN_WORKERS = DraftingMode(
     drafts_in_scheduler=False,
     vllm_verifies=False,
 )
+# Extends the workers of vLLM's drafters on a CPU.
+PATCHED_SAMPLER = f"{_V1}.compat.cpu_sampler.PatchedSampler"
 # vLLM's drafters.
 NATIVE = DraftingMode(
     (f"{_SCHEDULING}.native.NativeScheduler", f"{_SCHEDULING}.native.NativeAsyncScheduler"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.resting import is_own_worker
 from vllm_spec_plugin.config.settings import KEY, settings_of
-from vllm_spec_plugin.register.modes import NATIVE, Runner, mode_of, speculative_config
+from vllm_spec_plugin.register.modes import NATIVE, PATCHED_SAMPLER, Runner, mode_of, speculative_config
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_source
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-PATCHED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.PatchedSampler"
 # Engine arguments that `translate` sets.
 REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config", "async_scheduling")
 

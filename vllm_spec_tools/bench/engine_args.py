@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.register.translation import PATCHED_SAMPLER
+from vllm_spec_plugin.register.modes import PATCHED_SAMPLER
 from vllm_spec_tools.engines.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 from vllm_spec_tools.fetching import fetched
 from vllm_spec_tools.vllm_json import check_native

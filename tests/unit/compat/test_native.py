@@ -9,7 +9,7 @@ import vllm_spec_plugin
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from vllm_spec_plugin.compat.native import can_shorten, holds_min_tokens_too_long, samples_drafts
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.register.translation import PATCHED_SAMPLER
+from vllm_spec_plugin.register.modes import PATCHED_SAMPLER
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 
