@@ -41,7 +41,7 @@ class DraftLengthAdapter:
 
     It runs in the scheduler's process only: draft lengths are decided once, and sent to the ranks.
 
-    A step goes through `plan`, `take_step`, `verified`, `ended` and, unless its drafts stay on the device, `drafted`.
+    A step goes through `plan`, `take_step`, `verified`, `ended` and, unless vLLM's runner alone drafts, `drafted`.
     Its time ends with its outcome, and begins with the outcome before, or with its planning after a pause. So it
     includes the drafting of what it verifies, and that of a drafter in the runner.
 
@@ -141,10 +141,12 @@ class DraftLengthAdapter:
     def _take_drafts(self, before: Step, output: SchedulerOutput) -> dict[str, Drafted]:
         """Returns how the drafts were made that a step may verify."""
         scheduled, waiting = output.num_scheduled_tokens, self._waiting
-        if self._is_async and self._tracks_sources:
-            assert self.native is not None
+        if self.native == 0:
+            # All are the drafter's, of the latest step.
             plans, no_drafts = before.draft_plans, before.in_prompt
-            return {name: (plans[name], self.native) for name in plans if name in scheduled and name not in no_drafts}
+            if not self._tracks_sources or not plans:
+                return {}
+            return {name: (plans[name], 0) for name in plans if name in scheduled and name not in no_drafts}
         taken = {name: waiting.pop(name) for name in scheduled if name in waiting} if waiting else {}
         if self.native is not None:
             # vLLM's runner keeps drafts for one step.

@@ -15,7 +15,6 @@ from vllm_spec_plugin.compat.resting import DrafterAfterRest, after_rest
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, SchedulerOutput, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.draft_plan import length_of
-from vllm_spec_plugin.messages import NO_DRAFTS
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits
 from vllm_spec_plugin.scheduling.base import SpecScheduling
@@ -79,7 +78,6 @@ class NativeScheduler(SpecScheduling):
             drafts.append(own[:length])
         self._count_drafts([len(own) for own in drafts])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
-        self._adapter.drafted(requests, NO_DRAFTS)
 
     def _count_drafts(self, lengths: Sequence[int]) -> None:
         """Counts the drafter's drafts of a step, by their lengths; the worker counts its time."""
