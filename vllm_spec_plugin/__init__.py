@@ -3,7 +3,8 @@
 import os
 from typing import Any
 
-__version__ = "0.3.0.dev0"
+from vllm_spec_plugin.version import __version__
+
 __all__ = ["__version__", "speculative_config"]
 
 
@@ -17,7 +18,8 @@ def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: the file has a mistake, or the installed vLLM is not supported; the message says what is.
     """
     from vllm_spec_plugin.config.settings import KEY, settings_for
-    from vllm_spec_plugin.register.plugin import reason_off, register
+    from vllm_spec_plugin.register.plugin import register
+    from vllm_spec_plugin.register.switch import reason_off
     from vllm_spec_plugin.register.version import check_vllm
 
     register()

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, create_model, model_validator
 
-from vllm_spec_plugin import __version__
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
 from vllm_spec_plugin.proposers.native.config import NativeConfig
@@ -14,6 +13,7 @@ from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
 from vllm_spec_plugin.proposers.section import ProposerConfig, Target
 from vllm_spec_plugin.schema.errors import ConfigError, Mistake, config_error, show, show_reason, show_source
 from vllm_spec_plugin.schema.section import ChosenBy, Section, conflicts
+from vllm_spec_plugin.version import __version__
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 

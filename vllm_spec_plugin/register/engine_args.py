@@ -21,7 +21,7 @@ from vllm_spec_plugin.register.modes import (
     first_runner,
     mode_of,
 )
-from vllm_spec_plugin.register.plugin import reason_off
+from vllm_spec_plugin.register.switch import reason_off
 from vllm_spec_plugin.register.translation import (
     REPLACED,
     check_proposers,

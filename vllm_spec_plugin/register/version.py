@@ -6,6 +6,7 @@ from packaging.specifiers import SpecifierSet
 
 from vllm_spec_plugin.compat.installed import installation_fault, installed_version, is_cpu_build
 from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.version import __version__
 
 SUPPORTED = SpecifierSet(">=0.32,<0.34")
 _SHOWN = ",".join(sorted(map(str, SUPPORTED), reverse=True))
@@ -19,8 +20,6 @@ def check_vllm() -> None:
     Raises:
         ConfigError: says what was found, what is supported and what to type.
     """
-    from vllm_spec_plugin import __version__
-
     found, fault = installed_version(), installation_fault()
     is_other = bool(found) and not SUPPORTED.contains(found, prereleases=True)
     if found and not fault and not is_other:

@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.modes import PATCHED_SAMPLER
-from vllm_spec_tools.engines.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
-from vllm_spec_tools.fetching import fetched
+from vllm_spec_tools.engines.serving import KV_SPACE, runs_on_cpu, serving_environment
 from vllm_spec_tools.vllm_json import check_native
-
-# vLLM reads the second one for models in Mistral's format.
-_CONFIGS = ("config.json", "params.json")
 
 
 @dataclass(frozen=True)
@@ -42,29 +37,6 @@ def plan_file(path: Path) -> ArmPlan:
     config = load_config(path)
     check_native(config, str(path))
     return ArmPlan(str(path.absolute()), config.model_dump(mode="json"))
-
-
-def model_source(option: str, given: str | None, bundled: str) -> str:
-    """Resolves an option that names a model: an absolute path of a folder, or a name on the hub.
-
-    A name of `fetching.SOURCES` is fetched.
-
-    Raises:
-        ServerError: it is a path without a model.
-        UserError: it cannot be fetched.
-    """
-    if given is None:
-        return str(model_path(bundled))
-    given = fetched(given)
-    if Path(given).is_dir():
-        if not any((Path(given) / name).is_file() for name in _CONFIGS):
-            raise ServerError(
-                f"{option} {given}: the folder has no {_CONFIGS[0]}; allowed: a model's folder or hub name"
-            )
-        return str(Path(given).absolute())
-    if given.startswith(("/", "./", "../", "~")):
-        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
-    return given
 
 
 def engine_arguments(

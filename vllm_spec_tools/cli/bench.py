@@ -74,13 +74,13 @@ def bench(
     from dataclasses import asdict
 
     from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
-    from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.report import report_of
     from vllm_spec_tools.bench.load.sweep import SweepPlan, run_sweep
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
     from vllm_spec_tools.engines.engine_options import engine_options, whole_numbers, words
+    from vllm_spec_tools.engines.model_source import model_source
     from vllm_spec_tools.progress import shown_runs
     from vllm_spec_tools.prompts import ALL, read_prompts
     from vllm_spec_tools.report.provenance import provenance

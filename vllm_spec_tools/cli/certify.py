@@ -77,7 +77,6 @@ def certify(
     import tempfile
 
     from vllm_spec_plugin.config import load_config
-    from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.certify import prompts as texts
     from vllm_spec_tools.certify.baseline import DEFAULT, QUICK
     from vllm_spec_tools.certify.report import report_of
@@ -86,6 +85,7 @@ def certify(
     from vllm_spec_tools.cli.errors import new_console
     from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, STOCK_EXAMPLE, engine_options, speculative_json
     from vllm_spec_tools.engines.memory import context_of
+    from vllm_spec_tools.engines.model_source import model_source
     from vllm_spec_tools.progress import shown_engines
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report import write

@@ -20,7 +20,6 @@ from rich.text import Text
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.engine_args import model_source
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.certify.baseline import QUICK
 from vllm_spec_tools.cli.errors import fail, new_console
@@ -32,6 +31,7 @@ from vllm_spec_tools.demo.verdict import report_of
 from vllm_spec_tools.demo.view import View, frame
 from vllm_spec_tools.demo.widen import widen
 from vllm_spec_tools.engines.memory import beside_others
+from vllm_spec_tools.engines.model_source import model_source
 from vllm_spec_tools.engines.serving import Server, runs_on_cpu
 from vllm_spec_tools.progress import shown_engines
 from vllm_spec_tools.report import write

@@ -70,7 +70,7 @@ def doctor(
 def _installed() -> Iterator[_ROW]:
     from vllm_spec_plugin import __version__
     from vllm_spec_plugin.compat.engine_choice import shown_version
-    from vllm_spec_plugin.register.plugin import reason_off
+    from vllm_spec_plugin.register.switch import reason_off
     from vllm_spec_plugin.register.version import check_vllm
     from vllm_spec_plugin.schema.errors import ConfigError
 

@@ -86,10 +86,10 @@ def plan(
 
     from rich.markup import escape
 
-    from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.workloads import requests_of
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
     from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
+    from vllm_spec_tools.engines.model_source import model_source
     from vllm_spec_tools.engines.serve_options import use_cache_if_offline
     from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import native_name

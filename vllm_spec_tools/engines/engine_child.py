@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vllm_spec_plugin.register.plugin import reason_off
+from vllm_spec_plugin.register.switch import reason_off
 from vllm_spec_plugin.schema.errors import UserError
 
 _TAIL_LINES = 60

@@ -14,7 +14,8 @@ from vllm_spec_plugin.compat.engine_choice import EngineChoice
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.gate.ways import Part, Way, way_of
 from vllm_spec_plugin.register.modes import engine_choice
-from vllm_spec_plugin.register.plugin import reason_off, register
+from vllm_spec_plugin.register.plugin import register
+from vllm_spec_plugin.register.switch import reason_off
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 

@@ -309,7 +309,7 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     if options.shutdown_timeout < 0:
         parser.error(f"--shutdown-timeout: got {options.shutdown_timeout}; allowed: a number of seconds from 0")
     try:
-        from vllm_spec_tools.bench.engine_args import model_source
+        from vllm_spec_tools.engines.model_source import model_source
 
         options.model = model_source("--model", options.model, "target")
         _check_port(options.port)

@@ -25,7 +25,7 @@ from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS as REASONS
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.register.plugin import SWITCH
+from vllm_spec_plugin.register.switch import SWITCH
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.engines.serving import runs_on_cpu
 

@@ -9,7 +9,7 @@ import pytest
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools import fetching
-from vllm_spec_tools.bench.engine_args import model_source
+from vllm_spec_tools.engines.model_source import model_source
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")

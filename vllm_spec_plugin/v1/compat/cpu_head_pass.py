@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vllm_spec_plugin.v1.compat.cpu_pass import CPUPass, Forward, example
-from vllm_spec_plugin.v1.compat.eagle3 import attention_of
+from vllm_spec_plugin.v1.compat.head_attention import attention_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import Attention, VllmConfig

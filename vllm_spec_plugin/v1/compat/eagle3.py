@@ -8,6 +8,7 @@ import torch
 
 from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config
 from vllm_spec_plugin.v1.compat.draft_pass import DraftPass
+from vllm_spec_plugin.v1.compat.head_attention import attention_of
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import Attention, ModelConfig, VllmConfig
@@ -44,25 +45,6 @@ def share_embedding(head: Any, target: Any) -> None:
     head.model.embed_tokens = getattr(embedding, "base_layer", embedding)
     # Frees the head's now: where that happens while a model is compiled, vLLM's handler of it raises.
     gc.collect()
-
-
-def attention_of(head: Any, token_ids: torch.Tensor, positions: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-    """Runs a head of one layer up to its attention, which writes all that later positions read of these.
-
-    Args:
-        head: vLLM's model.
-        token_ids: [num_tokens] int32, of the positions after `positions`.
-        positions: [num_tokens] int64.
-        states: [num_tokens, any], the target's hidden states at `positions`.
-
-    Returns:
-        [num_tokens, hidden_size], output of the attention.
-    """
-    [layer] = head.model.layers
-    embedded = layer.input_layernorm(head.model.embed_input_ids(token_ids))
-    hidden, _ = layer._residual_norm(hidden_states=head.combine_hidden_states(states))
-    attended: torch.Tensor = layer.self_attn(positions=positions, hidden_states=torch.cat([embedded, hidden], dim=-1))
-    return attended
 
 
 class HeadPass(DraftPass):

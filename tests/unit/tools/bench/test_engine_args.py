@@ -6,22 +6,8 @@ import pytest
 
 from vllm_spec_tools.bench import engine_args
 from vllm_spec_tools.bench.arms import base_of, plan_arms
-from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, model_source
-from vllm_spec_tools.engines.serving import KV_SPACE, ServerError
-
-
-def test_a_model_is_a_folder_that_is_there_or_a_name_on_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wide").mkdir()
-    with pytest.raises(ServerError, match=r"--model wide: the folder has no config.json; allowed: a model's folder"):
-        model_source("--model", "wide", "target")
-    (tmp_path / "wide" / "config.json").write_text("{}")
-    assert model_source("--model", "wide", "target") == str(tmp_path / "wide")
-    assert model_source("--model", "some/model", "target") == "some/model"
-    with pytest.raises(ServerError, match=r"--model \./none: no such folder"):
-        model_source("--model", "./none", "target")
+from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
+from vllm_spec_tools.engines.serving import KV_SPACE
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
