@@ -19,7 +19,7 @@ from tests.unit.scheduling.adapters import (
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.policy.control import Drafting
+from vllm_spec_plugin.policy.control import Drafting, StepForecast
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 
 
@@ -229,3 +229,37 @@ def test_a_step_is_measured_from_outcome_to_outcome_or_from_its_planning_after_a
     assert (third.seconds, third.drafting) == (0.25, first.drafting)
     assert (first.has_drafts, second.has_drafts) == (False, True)
     assert (second.num_drafts, second.num_accepted, second.num_output) == (1, 1, 2)
+
+
+def test_drafts_of_a_request_that_a_step_leaves_out_are_verified_later():
+    """Those of the plugin's proposers; vLLM's runner drops its own."""
+    control, a, b = Listening(), request("a"), request("b")
+    adapter = make(control, a, b)
+    plan(adapter, output({"a": 1, "b": 1}), [a, b])
+    end(adapter, a, b, sources={"a": 0, "b": 0})
+    plan(adapter, output({"a": 5}), [a, b])
+    end(adapter, a, drafted=4, accepted=1)
+    plan(adapter, output({"b": 5}), [a, b])
+    assert adapter.latest.drafted_as == {"b": (((0, 4),), 0)}
+
+
+def test_a_step_is_drafted_after_until_the_next_one_is_planned():
+    """With pipeline stages a second step is planned before the first one's outcome."""
+    adapter = make(Listening(), a := request("a"))
+    plan(adapter, output({"a": 1}), [a])
+    adapter.ended(adapter.take_step(), 1, is_busy=True)
+    assert adapter.latest_ended.draft_plans == {"a": ((0, 4),)}
+    plan(adapter, output({}), [a])
+    assert not adapter.latest_ended.draft_plans
+
+
+def test_a_forecast_is_not_for_requests_that_come_when_all_others_have_ended():
+    control = Listening()
+    control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
+    adapter = make(control, a := request("a"))
+    plan(adapter, output({"a": 1}), [a])
+    end(adapter, a)
+    adapter.forget("a")
+    adapter.add(b := request("b"))
+    plan(adapter, output({"b": 9}), [b])
+    assert adapter.latest.forecast is None
