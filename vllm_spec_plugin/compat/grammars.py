@@ -1,6 +1,7 @@
 """The grammars of requests' structured outputs, one adapter per back end of vLLM."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
+# Texts whose tokens are kept.
+_CACHED = 4096
+
 
 class Tokenizer:
     """The target's tokenizer, as vLLM has it."""
@@ -20,7 +24,7 @@ class Tokenizer:
         """Wraps vLLM's tokenizer.
 
         Args:
-            tokenizer: one of vLLM's `TokenizerLike`.
+            tokenizer: one of vLLM's `TokenizerLike`; None is a server without, which has no structured outputs.
         """
         self._tokenizer = tokenizer
         # Without the checks of the outer class, which take 5 times as long.
@@ -39,12 +43,18 @@ class Tokenizer:
 
     def pieces(self) -> Mapping[str, int]:
         """Returns the ids of all tokens but special ones, by the vocabulary's form of their text."""
+        if self._tokenizer is None:
+            return {}
         special = set(self._tokenizer.all_special_ids)
         return {piece: token for piece, token in self._tokenizer.get_vocab().items() if token not in special}
 
 
 class Grammars:
-    """Finds the grammars from which requests' drafts can be made."""
+    """Finds the grammars from which requests' drafts can be made.
+
+    Attributes:
+        tokenizer: the target's tokenizer.
+    """
 
     def __init__(self, manager: StructuredOutputManager) -> None:
         """Reads nothing yet: vLLM creates its back end with the first structured request.
@@ -53,8 +63,9 @@ class Grammars:
             manager: the scheduler's.
         """
         self._manager = manager
-        self._tokenizer = Tokenizer(getattr(manager, "tokenizer", None))
+        self.tokenizer = Tokenizer(getattr(manager, "tokenizer", None))
         self._mask: torch.Tensor | None = None
+        self._encode: Callable[[str], list[int]] | None = None
 
     def of(self, request: Request) -> "MaskedGrammar | None":
         """Returns a request's grammar, to draft from.
@@ -79,10 +90,11 @@ class Grammars:
             return None if grammar.ll_matcher.is_stopped() else GuidanceState(self, request, grammar)
         return MaskedGrammar(self, request, grammar)
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The target's tokenizer."""
-        return self._tokenizer
+    def encoder(self, tokenizer: Any) -> Callable[[str], list[int]]:
+        """Returns the function from texts to tokens of llguidance's tokenizer, which remembers them."""
+        if self._encode is None:
+            self._encode = functools.lru_cache(_CACHED)(tokenizer.tokenize_str)
+        return self._encode
 
     def mask(self) -> torch.Tensor:
         """Returns a bitmask of one row, [1, any] int32, to write into."""
@@ -102,16 +114,11 @@ class MaskedGrammar:
         """Takes the grammar as it is.
 
         Args:
-            grammars: has the tokenizer, and room for a bitmask.
+            grammars: has what the requests share.
             request: the request.
             grammar: its grammar.
         """
         self._grammars, self._request, self._grammar = grammars, request, grammar
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The target's tokenizer."""
-        return self._grammars.tokenizer
 
     @property
     def stop_token_ids(self) -> Sequence[int]:
@@ -124,6 +131,10 @@ class MaskedGrammar:
     def forced_text(self) -> str:
         """Returns nothing: the back end does not know."""
         return ""
+
+    def allows(self, text: str) -> bool:
+        """Refuses all: the back end takes tokens only."""
+        return False
 
     def accept_text(self, text: str) -> bool:
         """Refuses all: the back end takes tokens only."""
@@ -175,6 +186,14 @@ class XgrammarState(MaskedGrammar):
         self.forced_text = self._matcher.find_jump_forward_string
         self.is_complete = self._matcher.is_completed
 
+    def allows(self, text: str) -> bool:
+        """See `GrammarState`."""
+        matcher = self._matcher
+        if not matcher.accept_string(text):
+            return False
+        matcher.rollback(1)
+        return True
+
 
 class GuidanceState(MaskedGrammar):
     """A grammar of llguidance, which knows forced bytes and takes tokens."""
@@ -184,7 +203,7 @@ class GuidanceState(MaskedGrammar):
     def __init__(self, grammars: Grammars, request: Request, grammar: GuidanceGrammar) -> None:
         """See `MaskedGrammar`."""
         super().__init__(grammars, request, grammar)
-        self._matcher, self._encode = grammar.ll_matcher, grammar.ll_tokenizer.tokenize_str
+        self._matcher, self._encode = grammar.ll_matcher, grammars.encoder(grammar.ll_tokenizer)
         # Number of tokens of each step.
         self._steps: list[int] = []
 
@@ -192,6 +211,12 @@ class GuidanceState(MaskedGrammar):
         """See `GrammarState`."""
         forced: bytes = self._matcher.compute_ff_bytes()
         return forced.decode(errors="ignore")
+
+    def allows(self, text: str) -> bool:
+        """See `GrammarState`."""
+        token_ids = self._encode(text)
+        # Once it has stopped it takes any token.
+        return not self._matcher.is_stopped() and self._matcher.validate_tokens(token_ids) == len(token_ids)
 
     def accept_text(self, text: str) -> bool:
         """See `GrammarState`."""
@@ -212,7 +237,6 @@ class GuidanceState(MaskedGrammar):
         return is_complete
 
     def _accept(self, token_ids: list[int]) -> bool:
-        # Once it has stopped it takes any token.
         if self._matcher.is_stopped():
             return False
         num_accepted = self._matcher.try_consume_tokens(token_ids)

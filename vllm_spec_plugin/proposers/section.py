@@ -105,7 +105,8 @@ class ProposerConfig(Section):
         Args:
             num_tokens: maximum tokens of a draft.
             vocab_size: size of the target's vocabulary.
-            engine: with `keeps_kv` a `DraftEngine`; with `uses_hidden_states` a `StatesEngine`; else None.
+            engine: with `keeps_kv` a `DraftEngine`; with `uses_hidden_states` a `StatesEngine`; with `uses_grammar`
+                the target's `Tokenizer`; else None.
         """
         raise NotImplementedError
 

@@ -21,4 +21,4 @@ class GrammarConfig(ProposerConfig):
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.grammar.proposer import GrammarProposer
 
-        return GrammarProposer(vocab_size)
+        return GrammarProposer(engine, vocab_size)

@@ -7,8 +7,12 @@ from vllm_spec_plugin.proposers.grammar.stopping import stop_draft
 from vllm_spec_plugin.proposers.grammar.tokenization import Segment, Tokenization
 from vllm_spec_plugin.proposers.grammar.whitespace import Style
 
-# Characters that values, keys and their ends begin with. Two of the first are allowed inside a text.
-_PROBES = 'a"0,}]:{[-tfn123456789'
+# Where this may follow, text is free.
+_FREE = "a"
+# Characters that may follow another one in JSON, after whitespace; other characters end keys and values.
+_VALUES = '"0-{[]tfn1'
+_AFTER = {"{": '"}', "[": _VALUES, ":": _VALUES, ",": _VALUES}
+_AFTER_OTHERS = ":,}]"
 # Draft tokens are rarely longer, in characters.
 _LONG_TOKEN = 8
 # A text that may end has few stop tokens.
@@ -56,31 +60,35 @@ def _segments(
         is_late: see `draft_text`.
     """
     segments: list[Segment] = []
-    style, tail, length = None, "", 0
+    style, text, length = None, "", 0
     while length < enough and not is_late():
-        text, kind = state.forced_text(), Kind.LIKELY
-        if not text:
-            following = _following(trial)
-            if len(following) != 1 or not (trial.allows(" ") or trial.allows("\n")):
-                return segments, following[:1]
+        following, kind = state.forced_text(), Kind.LIKELY
+        if not following:
+            if state.allows(_FREE):
+                return segments, _FREE
+            if not (state.allows(" ") or state.allows("\n")):
+                return segments, next((char for char in _VALUES + _AFTER_OTHERS if state.allows(char)), "")
             if style is None:
                 tail = read()
-                style = Style(tail)
-            drafted = tail + "".join(segment.text for segment in segments)
-            text, kind = style.before(drafted, following) + following, Kind.GUESS
-        if not trial.accept_text(text):
+                style, text = Style(tail), tail + text
+            chars = _following(state, text)
+            if len(chars) != 1:
+                return segments, chars[:1]
+            following, kind = style.before(text, chars) + chars, Kind.GUESS
+        if not trial.accept_text(following):
             return segments, ""
-        segments.append(Segment(text, kind))
-        length += len(text)
+        segments.append(Segment(following, kind))
+        text += following
+        length += len(following)
     return segments, ""
 
 
-def _following(trial: Trial) -> str:
-    """Returns the first two probes that may follow; fewer if there are no more."""
+def _following(state: GrammarState, text: str) -> str:
+    """Returns the first two characters that may follow a text after whitespace; fewer if there are no more."""
     found = ""
-    for probe in _PROBES:
-        if trial.allows(probe):
-            found += probe
+    for char in _AFTER.get(text.rstrip()[-1:], _AFTER_OTHERS):
+        if state.allows(char):
+            found += char
             if len(found) == 2:
                 break
     return found

@@ -12,7 +12,7 @@ from vllm_spec_plugin.proposers.grammar.tokenization import Tokenization
 # Maximum time of a draft.
 SECONDS = 0.001
 # Latest tokens of the output that show its style.
-_NUM_READ = 96
+_NUM_READ = 64
 
 
 class GrammarProposer:
@@ -25,16 +25,18 @@ class GrammarProposer:
     # A grammar is the same after a draft, also after an exception.
     survives_faults = True
 
-    def __init__(self, vocab_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Starts without a tokenizer: grammars bring it.
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Reads the vocabulary.
 
         Args:
+            tokenizer: the target's tokenizer.
             vocab_size: size of the vocabulary; only tokens below are drafted.
             clock: returns the time in seconds.
         """
         self._vocab_size, self._clock = vocab_size, clock
-        self._tokenizer: Tokenizer | None = None
-        self._tokenization: Tokenization | None = None
+        self._tokenization = Tokenization(tokenizer)
         self.kinds: dict[str, list[Kind]] = {}
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
@@ -50,7 +52,7 @@ class GrammarProposer:
         state = view.grammar
         if state is None:
             return NO_DRAFT
-        tokenization, clock, most = self._tokenization_of(state.tokenizer), self._clock, view.num_draft_tokens
+        tokenization, clock, most = self._tokenization, self._clock, view.num_draft_tokens
         text, deadline = view.token_ids, clock() + SECONDS
 
         def is_late() -> bool:
@@ -69,8 +71,3 @@ class GrammarProposer:
             return NO_DRAFT
         self.kinds[view.request_id] = draft.kinds[:valid]
         return Draft(draft.token_ids[:valid])
-
-    def _tokenization_of(self, tokenizer: Tokenizer) -> Tokenization:
-        if self._tokenization is None or tokenizer is not self._tokenizer:
-            self._tokenizer, self._tokenization = tokenizer, Tokenization(tokenizer)
-        return self._tokenization

@@ -55,14 +55,10 @@ class GrammarState(Protocol):
     """A request's grammar after its output so far. It is the one that constrains the request: undo each step.
 
     Attributes:
-        tokenizer: the target's tokenizer, one object for all requests.
         reads_text: whether the back end knows forced texts and accepts texts; else only `allowed` and `accept_token`
             are used.
         stop_token_ids: tokens that end the request's text, the likeliest first.
     """
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
 
     @property
     def reads_text(self) -> bool: ...
@@ -72,6 +68,10 @@ class GrammarState(Protocol):
 
     def forced_text(self) -> str:
         """Returns the longest text with which every accepted continuation begins; it may be a part of that."""
+        ...
+
+    def allows(self, text: str) -> bool:
+        """Whether it accepts a text next; nothing changes."""
         ...
 
     def accept_text(self, text: str) -> bool:
@@ -113,13 +113,6 @@ class Trial:
         is_accepted = self._state.accept_token(token_id)
         self._num_steps += is_accepted
         return is_accepted
-
-    def allows(self, text: str) -> bool:
-        """Whether the grammar accepts a text next, which changes nothing."""
-        if not self._state.accept_text(text):
-            return False
-        self._state.undo(1)
-        return True
 
     def __enter__(self) -> Self:
         return self

@@ -2,10 +2,12 @@
 
 import re
 
-_COLON = re.compile(r'":([ \t\n]*)\S')
-_COMMA = re.compile(r'["\d}\]el],([ \t]*)"')
+# Each finds the latest example.
+_COLON = re.compile(r'.*":([ \t\n]*)\S', re.DOTALL)
+_COMMA = re.compile(r'.*["\d}\]el],([ \t]*)"', re.DOTALL)
 # A bracket at the end of a line, with the indentation of its line and of the next.
-_OPENED = re.compile(r"^([ \t]*)[^\n]*[{\[]\n([ \t]*)\S", re.MULTILINE)
+_OPENED = re.compile(r"(?:.*\n)?([ \t]*)[^\n]*[{\[]\n([ \t]*)\S", re.DOTALL)
+_BLANK = " \t\n"
 
 
 class Style:
@@ -20,10 +22,12 @@ class Style:
         Args:
             text: the end of the request's output.
         """
-        colons, commas, opened = _COLON.findall(text), _COMMA.findall(text), _OPENED.findall(text)
-        self._colon, self._comma = colons[-1] if colons else " ", commas[-1] if commas else " "
+        colon, comma, opened = _COLON.match(text), _COMMA.match(text), None
+        self._colon, self._comma = colon[1] if colon else " ", comma[1] if comma else " "
+        if "\n" in text:
+            opened = _OPENED.match(text)
         # Indentation per level; None if the text is on one line.
-        self._unit: str | None = opened[-1][1][len(opened[-1][0]) :] if opened else None
+        self._unit: str | None = opened[2][len(opened[1]) :] if opened else None
 
     def before(self, text: str, char: str) -> str:
         """Returns the whitespace that is missing between a text and a character that follows it.
@@ -34,7 +38,7 @@ class Style:
         """
         if char in ",:":
             return ""
-        stem = text.rstrip(" \t\n")
+        stem = text.rstrip(_BLANK)
         given, wanted = text[len(stem) :], self._between(stem, char in "}]")
         if wanted.startswith(given):
             return wanted[len(given) :]
