@@ -179,12 +179,10 @@ class XgrammarState(MaskedGrammar):
         """See `MaskedGrammar`."""
         super().__init__(grammars, request, grammar)
         self._matcher = grammar.matcher
-        # The methods that are called most, without a function in between.
-        self.accept_text = self._matcher.accept_string
-        self.accept_token = self._matcher.accept_token
-        self.undo = self._matcher.rollback
-        self.forced_text = self._matcher.find_jump_forward_string
-        self.is_complete = self._matcher.is_completed
+
+    def forced_text(self) -> str:
+        """See `GrammarState`."""
+        return self._matcher.find_jump_forward_string()
 
     def allows(self, text: str) -> bool:
         """See `GrammarState`."""
@@ -193,6 +191,22 @@ class XgrammarState(MaskedGrammar):
             return False
         matcher.rollback(1)
         return True
+
+    def accept_text(self, text: str) -> bool:
+        """See `GrammarState`."""
+        return self._matcher.accept_string(text)
+
+    def accept_token(self, token_id: int) -> bool:
+        """See `GrammarState`."""
+        return self._matcher.accept_token(token_id)
+
+    def undo(self, num_steps: int) -> None:
+        """See `GrammarState`."""
+        self._matcher.rollback(num_steps)
+
+    def is_complete(self) -> bool:
+        """See `GrammarState`."""
+        return self._matcher.is_completed()
 
 
 class GuidanceState(MaskedGrammar):

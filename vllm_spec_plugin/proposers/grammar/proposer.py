@@ -25,9 +25,7 @@ class GrammarProposer:
     # A grammar is the same after a draft, also after an exception.
     survives_faults = True
 
-    def __init__(
-        self, tokenizer: Tokenizer, vocab_size: int, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
         """Reads the vocabulary.
 
         Args:
