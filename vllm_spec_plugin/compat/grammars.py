@@ -182,7 +182,11 @@ class XgrammarState(MaskedGrammar):
 
     def forced_text(self) -> str:
         """See `GrammarState`."""
-        return self._matcher.find_jump_forward_string()
+        try:
+            return self._matcher.find_jump_forward_string()
+        except UnicodeDecodeError:
+            # It begins or ends within a character.
+            return ""
 
     def allows(self, text: str) -> bool:
         """See `GrammarState`."""

@@ -73,8 +73,8 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
     [
         (
             {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, "
-            "prediction, suffix, vllm; did you mean bigram?",
+            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, grammar, medusa, "
+            "ngram, prediction, suffix, vllm; did you mean bigram?",
         ),
         ({**BIGRAM, "windw": 8}, "proposer.windw: unknown key (got 8); allowed: method, window; did you mean window?"),
     ],

@@ -67,7 +67,9 @@ def _segments(
             if state.allows(_FREE):
                 return segments, _FREE
             if not (state.allows(" ") or state.allows("\n")):
-                return segments, next((char for char in _VALUES + _AFTER_OTHERS if state.allows(char)), "")
+                # A letter, if none of them may follow.
+                known = (char for char in _VALUES + _AFTER_OTHERS if state.allows(char))
+                return segments, next(known, "" if state.is_complete() else _FREE)
             if style is None:
                 tail = read()
                 style, text = Style(tail), tail + text
