@@ -260,7 +260,7 @@ def test_a_grammar_of_an_unknown_back_end_is_drafted_from_by_its_masks(tokenizer
         def __getattribute__(self, name: str) -> Any:
             return getattr(known.grammar, name)
 
-    Unknown.__abstractmethods__ = frozenset()  # type: ignore[misc]
+    Unknown.__abstractmethods__ = frozenset()
     known.take(tokenizer.encode("order-1234", add_special_tokens=False))
     expected = known.draft()
     known.request.structured_output_request.grammar = Unknown()  # type: ignore[abstract]

@@ -18,6 +18,7 @@ from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.ways.pipelines import Bench, K, add
+from vllm_spec_plugin.gate import refusals
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.models import model_path
@@ -126,6 +127,8 @@ def grammars(bench: Bench) -> None:
     def next_token(text: list[int]) -> int:
         return [*forced, *[0] * 40][len(text) - 5] if text[0] == 100 else unpredictable(text)
 
+    # The engine's configuration is one of V1, which refuses grammars before heads.
+    bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
     pipeline = bench.pipeline(next_token, first=GRAMMAR)
     pipeline.add("free", 2, 5, 30)
     params = {"structured_outputs": StructuredOutputsParams(regex=re.escape(tokenizer.decode(forced)))}

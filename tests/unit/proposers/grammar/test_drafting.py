@@ -113,11 +113,6 @@ def test_tokens_beyond_the_vocabulary_are_not_drafted() -> None:
     assert not GrammarProposer(BYTE_LEVEL, first).propose([view(state, "the")])[0].token_ids
 
 
-def test_a_space_that_the_next_word_may_take_is_left_out() -> None:
-    for reads_text in (True, False):
-        assert drafted(["the bern", "the city"], "t", reads_text=reads_text)[0] == "he"
-
-
 @pytest.mark.parametrize("reads_text", [True, False])
 def test_a_draft_ends_when_time_is_up(reads_text: bool) -> None:
     """The clock is read at the begin and before each step; the grammar is the same afterwards."""

@@ -1,5 +1,7 @@
 """Drafted texts are tokenized as after the request's text."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.unit.proposers.grammar.states import Wrapped, byte_level, sentence_piece
@@ -16,7 +18,7 @@ def likely(text: str) -> tuple[Segment, ...]:
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("before", ["{", '{"', "the", " ", "", "1"])
-def test_tokens_continue_the_text(make: type[Wrapped], text: str, before: str) -> None:
+def test_tokens_continue_the_text(make: Callable[[], Wrapped], text: str, before: str) -> None:
     """After any token, and without the space that SentencePiece puts before a text."""
     tokenizer = make()
     first = tokenizer.encode(before)[-1] if before else 0
@@ -27,7 +29,7 @@ def test_tokens_continue_the_text(make: type[Wrapped], text: str, before: str) -
 
 
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
-def test_a_text_that_is_cut_between_tokens_gets_the_same_tokens(make: type[Wrapped]) -> None:
+def test_a_text_that_is_cut_between_tokens_gets_the_same_tokens(make: Callable[[], Wrapped]) -> None:
     tokenizer = make()
     text = '{"name": "Ann Lee", "age": 41, "city": "Bern"}'
     token_ids, tokenization = tokenizer.encode(text), Tokenization(tokenizer)

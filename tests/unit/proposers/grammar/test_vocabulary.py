@@ -1,5 +1,7 @@
 """The bytes of tokens, of each kind of vocabulary."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.unit.proposers.grammar.states import Wrapped, byte_level, sentence_piece
@@ -10,7 +12,7 @@ TEXTS = ["the city", '{"name": "Ann"}', "caf\u00e9 \u4e2d\U0001f600\n\t x", "  t
 
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
 @pytest.mark.parametrize("text", TEXTS)
-def test_tokens_spell_the_text_that_they_were_made_from(make: type[Wrapped], text: str) -> None:
+def test_tokens_spell_the_text_that_they_were_made_from(make: Callable[[], Wrapped], text: str) -> None:
     tokenizer = make()
     spelled = Vocabulary(tokenizer.pieces()).join(tokenizer.encode(text))
     assert spelled in (text.encode(), b" " + text.encode())

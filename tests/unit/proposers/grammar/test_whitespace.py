@@ -16,7 +16,7 @@ VALUE = {"name": "a, b: c", "sizes": [1, 2, {"deep": {"deeper": [True, None]}}],
     ids=str,
 )
 def test_a_text_in_one_style_is_continued_in_it(options: dict[str, object]) -> None:
-    """From the second object on; texts that are in strings do not count."""
+    """Checks each place from the second object on, outside of strings."""
     text = json.dumps([VALUE] * 3, **options)  # type: ignore[arg-type]
     inside = {i for found in re.finditer(r'"[^"]*"', text) for i in range(found.start() + 1, found.end())}
     start, missed = text.index("last") + 12, []
