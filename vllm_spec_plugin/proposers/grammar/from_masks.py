@@ -38,7 +38,7 @@ def draft_tokens(
     text = forced.decode(errors="ignore")
     if not text:
         return NOTHING if forced else stop
-    draft, _ = tokenization.draft(last_token, (Segment(text, Kind.LIKELY),), "")
+    draft = tokenization.draft(last_token, (Segment(text, Kind.LIKELY),))
     if not draft.token_ids:
         return NOTHING
     return GrammarDraft([*draft.token_ids, *stop.token_ids][:most], [*draft.kinds, *stop.kinds][:most])

@@ -35,11 +35,9 @@ def draft_text(
         is_late: whether time is up; the draft then ends.
     """
     with Trial(state) as trial:
-        segments, follow = _segments(state, trial, read, most * _LONG_TOKEN, is_late)
-        draft, is_whole = NOTHING, True
-        if segments:
-            draft, is_whole = tokenization.draft(last_token, tuple(segments), follow)
-            is_whole = is_whole and bool(draft.token_ids)
+        segments = _segments(state, trial, read, most * _LONG_TOKEN, is_late)
+        draft = tokenization.draft(last_token, tuple(segments)) if segments else NOTHING
+        is_whole = bool(draft.token_ids) or not segments
         token_ids, kinds = draft.token_ids[:most], draft.kinds[:most]
         if is_whole and len(token_ids) < most and state.is_complete():
             stop = stop_draft(state, state.allowed(_MOST_STOPS))
@@ -47,10 +45,8 @@ def draft_text(
     return GrammarDraft(token_ids, kinds) if token_ids else NOTHING
 
 
-def _segments(
-    state: GrammarState, trial: Trial, read: Read, enough: int, is_late: Callable[[], bool]
-) -> tuple[list[Segment], str]:
-    """Returns the drafted text, and a character that may follow it; empty if none is known.
+def _segments(state: GrammarState, trial: Trial, read: Read, enough: int, is_late: Callable[[], bool]) -> list[Segment]:
+    """Returns the drafted text, which `trial` has taken.
 
     Args:
         state: the request's grammar.
@@ -64,25 +60,21 @@ def _segments(
     while length < enough and not is_late():
         following, kind = state.forced_text(), Kind.LIKELY
         if not following:
-            if state.allows(_FREE):
-                return segments, _FREE
-            if not (state.allows(" ") or state.allows("\n")):
-                # A letter, if none of them may follow.
-                known = (char for char in _VALUES + _AFTER_OTHERS if state.allows(char))
-                return segments, next(known, "" if state.is_complete() else _FREE)
+            if state.allows(_FREE) or not (state.allows(" ") or state.allows("\n")):
+                break
             if style is None:
                 tail = read()
                 style, text = Style(tail), tail + text
             chars = _following(state, text)
             if len(chars) != 1:
-                return segments, chars[:1]
+                break
             following, kind = style.before(text, chars) + chars, Kind.GUESS
         if not trial.accept_text(following):
-            return segments, ""
+            break
         segments.append(Segment(following, kind))
         text += following
         length += len(following)
-    return segments, ""
+    return segments
 
 
 def _following(state: GrammarState, text: str) -> str:

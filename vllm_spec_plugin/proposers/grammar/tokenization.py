@@ -47,29 +47,20 @@ class Tokenization:
         """Returns a token's bytes; None for special and unknown tokens."""
         return self._vocabulary.bytes_of(token_id)
 
-    def draft(self, last_token: int, segments: tuple[Segment, ...], follow: str) -> tuple[GrammarDraft, bool]:
-        """Tokenizes a drafted text.
+    def draft(self, last_token: int, segments: tuple[Segment, ...]) -> GrammarDraft:
+        """Tokenizes a drafted text; the draft is empty if the vocabulary cannot spell it.
+
+        The last token is drafted even if the text that follows may change it: about half of such are accepted.
 
         Args:
             last_token: the request's latest token.
             segments: the text, in parts.
-            follow: a character that probably follows the text. Last tokens that it would change are left out. Empty
-                if none is known.
-
-        Returns:
-            The draft, and whether it has the whole text. It is empty if the vocabulary cannot spell the text.
         """
-        return self._cached(last_token, segments, follow)
+        return self._cached(last_token, segments)
 
-    def _draft(self, last_token: int, segments: tuple[Segment, ...], follow: str) -> tuple[GrammarDraft, bool]:
-        text = "".join(segment.text for segment in segments)
-        token_ids = self._encode(last_token, text)
-        num_all = len(token_ids)
-        if follow:
-            pairs = zip(token_ids, self._encode(last_token, text + follow), strict=False)
-            stable = next((i for i, (one, other) in enumerate(pairs) if one != other), num_all)
-            token_ids = token_ids[:stable]
-        return GrammarDraft(token_ids, list(self._kinds(token_ids, segments))), len(token_ids) == num_all
+    def _draft(self, last_token: int, segments: tuple[Segment, ...]) -> GrammarDraft:
+        token_ids = self._encode(last_token, "".join(segment.text for segment in segments))
+        return GrammarDraft(token_ids, list(self._kinds(token_ids, segments)))
 
     def _encode(self, last_token: int, text: str) -> list[int]:
         """Returns the tokens of a text after a token; empty if there are none that spell it."""

@@ -22,8 +22,7 @@ def test_tokens_continue_the_text(make: Callable[[], Wrapped], text: str, before
     """After any token, and without the space that SentencePiece puts before a text."""
     tokenizer = make()
     first = tokenizer.encode(before)[-1] if before else 0
-    draft, is_whole = Tokenization(tokenizer).draft(first, likely(text), "")
-    assert is_whole
+    draft = Tokenization(tokenizer).draft(first, likely(text))
     assert tokenizer.spell(draft.token_ids).decode() == text
     assert len(draft.kinds) == len(draft.token_ids)
 
@@ -35,29 +34,20 @@ def test_a_text_that_is_cut_between_tokens_gets_the_same_tokens(make: Callable[[
     token_ids, tokenization = tokenizer.encode(text), Tokenization(tokenizer)
     for i in range(1, len(token_ids)):
         given = tokenizer.spell(token_ids[:i]).decode().removeprefix(" ")
-        draft, _ = tokenization.draft(token_ids[i - 1], likely(text[len(given) :]), "")
+        draft = tokenization.draft(token_ids[i - 1], likely(text[len(given) :]))
         assert draft.token_ids == token_ids[i:]
-
-
-def test_a_last_token_that_the_following_text_changes_is_left_out() -> None:
-    tokenizer = byte_level()
-    for follow, expected in (('"', ":"), ("1", ": "), ("", ": ")):
-        draft, is_whole = Tokenization(tokenizer).draft(0, likely(": "), follow)
-        assert tokenizer.decode(draft.token_ids) == expected
-        assert is_whole == (expected == ": ")
 
 
 def test_a_text_with_the_text_of_a_special_token_gives_no_draft() -> None:
     """The tokenizer reads it as that token, which no grammar allows as text."""
-    draft, is_whole = Tokenization(byte_level()).draft(5, likely('"<end>"'), "")
+    draft = Tokenization(byte_level()).draft(5, likely('"<end>"'))
     assert draft.token_ids == []
-    assert is_whole
 
 
 def test_kinds_are_those_of_the_least_certain_byte() -> None:
     tokenizer = byte_level()
     segments = (Segment("name", Kind.LIKELY), Segment('": "', Kind.GUESS), Segment("\u00e9", Kind.LIKELY))
-    draft, _ = Tokenization(tokenizer).draft(5, segments, "")
+    draft = Tokenization(tokenizer).draft(5, segments)
     spelled = [tokenizer.decode([token]) for token in draft.token_ids]
     assert spelled[:3] == ["name", '":', ' "']
     # Each of the last letter's two bytes can only be one token.
@@ -67,8 +57,8 @@ def test_kinds_are_those_of_the_least_certain_byte() -> None:
 def test_texts_are_tokenized_once() -> None:
     tokenizer = byte_level()
     tokenization = Tokenization(tokenizer)
-    for _ in range(3):
-        tokenization.draft(5, likely("the name"), "a")
-        if not _:
-            first = tokenizer.num_encoded
-    assert tokenizer.num_encoded == first
+    drafts = [tokenization.draft(5, likely("the name"))]
+    num_encoded = tokenizer.num_encoded
+    drafts += [tokenization.draft(5, likely("the name")) for _ in range(3)]
+    assert all(draft == drafts[0] for draft in drafts)
+    assert tokenizer.num_encoded == num_encoded
