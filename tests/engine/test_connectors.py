@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import LOOKUP, MEDUSA, PREDICTION, SUFFIX, Arms, Engine
+from tests.engine.arms import GRAMMAR, LOOKUP, MEDUSA, PREDICTION, SUFFIX, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.test_native import DRAFTERS
@@ -22,10 +22,13 @@ if is_full():
         "vLLM's eagle3": DRAFTERS["eagle3"],
         "ngram": LOOKUP,
         "prediction": PREDICTION,
+        "grammar": GRAMMAR,
         "medusa": MEDUSA,
         "vLLM's draft_model": DRAFTERS["draft_model"],
     }
 NUM_TOKENS = 48
+# Longer than the output.
+STRUCTURE = {"structured_outputs": {"regex": r"(self\.(name|value) = [a-z]{1,4} \+ self\.default_value\n){20,30}"}}
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +63,10 @@ def test_outputs_are_those_without_drafts(
     name: str, connector: str, arms: Arms, prompts: list[Tokens], folder: Path
 ) -> None:
     """Also in a second run, whose prompts ExampleConnector loads; DecodeBenchConnector makes all of them up."""
-    plain = arms.run(engine("", connector, folder / "plain"), job(prompts, logprobs=2))
+    params = STRUCTURE if name == "grammar" else {}
+    plain = arms.run(engine("", connector, folder / "plain"), job(prompts, logprobs=2, **params))
     served = engine(CONFIGS[name], connector, folder / name)
-    greedy = predicted(job(prompts), plain.tokens()) if name == "prediction" else job(prompts)
+    greedy = predicted(job(prompts), plain.tokens()) if name == "prediction" else job(prompts, **params)
     first = arms.run(served, greedy)
     again = arms.run(served, Job(greedy.requests, torch_seed=1))
     assert again.metrics["vllm:external_prefix_cache_hits"] > 0.8 * sum(map(len, prompts))

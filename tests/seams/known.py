@@ -20,6 +20,7 @@ FEATURES = {
         "scheduling.token_only",
         "scheduling.token_only_drafts",
     ),
+    "drafts from grammars": ("compat.grammars",),
     "verification on V2": ("compat.v2_verification", "worker.verification"),
     "API": (
         *(f"compat.{name}" for name in ("early_refusal", "engine_args", "frontend", "openai_api", "v2_limits")),

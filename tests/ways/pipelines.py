@@ -152,4 +152,10 @@ def add(pipeline: Pipeline, name: str, num_tokens: int, max_tokens: int, params:
     """Adds a request with sampling parameters and attributes of vLLM's `Request`."""
     pipeline.texts[name], pipeline._num_prompt[name] = prompt(1, num_tokens), num_tokens
     options = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **params)
-    pipeline.scheduler.add_request(Request(name, prompt(1, num_tokens), options, None, block_hasher=_hasher(), **given))
+    new = Request(name, prompt(1, num_tokens), options, None, block_hasher=_hasher(), **given)
+    if options.structured_outputs is not None:
+        options.structured_outputs._backend = "xgrammar"
+        manager = pipeline.scheduler.structured_output_manager
+        manager.grammar_init(new)
+        manager.executor.submit(int).result()
+    pipeline.scheduler.add_request(new)

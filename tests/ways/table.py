@@ -66,6 +66,7 @@ _GUARD = NOT_NEEDED + "vLLM's drafters and heads have no guard: a fault ends the
 _COUNTED_BY_WORKER = "tests/v1/drafting/test_drafter.py::test_each_proposer_of_a_cascade_is_counted_and_told_by_itself"
 _DRAFTER_TIME = f"{SHOWN}tests/unit/worker/test_drafter_time.py::test_time_is_sent_with_the_outcome_of_a_step"
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
+_NO_GRAMMARS = REFUSED + "workers have no grammars"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
 _CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
 _NO_DRAFTER = NOT_NEEDED + "no model drafts"
@@ -88,6 +89,13 @@ RULES: tuple[Rule, ...] = (
     _rule("option", "spec_tokens", "`spec_tokens` bounds a request's drafts"),
     _rule("option", "spec_method", "`spec_method` names the only proposer that drafts for a request"),
     _rule("option", "spec_prediction", "predicted outputs are drafted", (_VLLM | _HEADS, _NO_PREDICTIONS)),
+    _rule(
+        "scheduling",
+        "grammars",
+        "what grammars force is drafted, and requests without structured output are left alone",
+        ({Way.OWN}, _NO_GRAMMARS),
+        (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
+    ),
     _rule("scheduling", "outputs", "outputs do not depend on draft lengths, preemption or late outcomes"),
     _rule("scheduling", "ended", "nothing is kept of requests that have ended"),
     _rule(

@@ -21,18 +21,22 @@ class RequestOptions:
         max_tokens: maximum draft tokens per step; None is the server's maximum, 0 switches drafts off.
         method: the only method that may draft for it; None allows every method of the server.
         has_prediction: whether it predicts its output.
+        has_grammar: whether its output is structured.
     """
 
     max_tokens: int | None = None
     method: str | None = None
     has_prediction: bool = False
+    has_grammar: bool = False
 
     def allows(self, proposer: "ProposerConfig") -> bool:
         """Whether a proposer may draft for it."""
-        return self.method in (None, proposer.method) and (self.has_prediction or not proposer.uses_predictions)
+        if (proposer.uses_predictions and not self.has_prediction) or (proposer.uses_grammar and not self.has_grammar):
+            return False
+        return self.method in (None, proposer.method)
 
 
-_USUAL = RequestOptions()
+_USUAL, _STRUCTURED = RequestOptions(), RequestOptions(has_grammar=True)
 
 
 def check_options(
@@ -88,14 +92,19 @@ def check_verified_by_vllm(logprob_token_ids: Sequence[int] | None) -> None:
         raise ValueError(f"{given} and returns others; allowed: logprobs, or a server without speculation")
 
 
-def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
-    """Reads the options of a request that `check_options` has accepted."""
+def read_options(extra_args: Mapping[str, Any] | None, *, has_grammar: bool = False) -> RequestOptions:
+    """Reads the options of a request that `check_options` has accepted.
+
+    Args:
+        extra_args: the request's.
+        has_grammar: whether its output is structured.
+    """
     if not extra_args:
-        return _USUAL
+        return _STRUCTURED if has_grammar else _USUAL
     if extra_args.get(SPEC) == "off":
         return RequestOptions(max_tokens=0)
     return RequestOptions(
-        extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD), bool(extra_args.get(SPEC_PREDICTION))
+        extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD), bool(extra_args.get(SPEC_PREDICTION)), has_grammar
     )
 
 

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
-from vllm_spec_plugin.gate.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
+from vllm_spec_plugin.gate.scopes import (
+    BESIDE_VLLM,
+    BY_VLLM,
+    DRAFT_MODELS,
+    DRAFTER_PASSES,
+    GRAMMARS_IN_WORKERS,
+    OWN,
+    TREES,
+    Scope,
+)
 from vllm_spec_plugin.gate.ways import Part, Way
 from vllm_spec_plugin.schema.errors import show_text
 
@@ -250,6 +259,14 @@ RULES: tuple[Rule, ...] = (
         lambda facts: _not_generating(facts.draft),
         "it cannot draft",
         "decoder-only models that generate text",
+    ),
+    Rule(
+        "proposer.proposers",
+        GRAMMARS_IN_WORKERS,
+        lambda facts: "grammar, before a method that drafts in the worker",
+        "only the scheduler's process has the grammars, and on the V1 runner all of this cascade drafts in the worker",
+        "grammar with token-only methods, such as suffix, or before method vllm; on the V2 runner also before medusa "
+        "or draft_model",
     ),
     Rule(
         "--data-parallel-size",

@@ -28,7 +28,7 @@ _OWN = frozenset({Way.OWN, Way.TOKEN_ONLY_V1})
 OWN = Scope(
     "own proposers, V1",
     _OWN,
-    "draft on the V2 runner, with suffix, ngram, prediction, medusa or draft_model, or with method vllm",
+    "draft on the V2 runner, with suffix, ngram, prediction, grammar, medusa or draft_model, or with method vllm",
     "vLLM computes and verifies, and refuses what it cannot serve",
 )
 TREES = Scope(
@@ -41,6 +41,13 @@ DRAFT_MODELS = Scope(
     "draft models are vLLM's, which refuses what it cannot serve",
     Part.DRAFT_MODEL,
 )
+GRAMMARS_IN_WORKERS = Scope(
+    "grammar, then own models, V1",
+    frozenset({Way.OWN}),
+    "leave grammar out",
+    "the scheduler's process drafts from grammars",
+    Part.GRAMMAR,
+)
 BY_VLLM = Scope(
     "verified by vLLM",
     frozenset(Way) - _OWN,
@@ -50,7 +57,7 @@ BY_VLLM = Scope(
 DRAFTER_PASSES = Scope(
     "drafters in the worker, verified by vLLM",
     frozenset(Way) - _OWN - {Way.TOKEN_ONLY},
-    "draft with suffix, ngram or prediction alone, on the V2 runner",
+    "draft with suffix, ngram, prediction or grammar alone, on the V2 runner",
     "own proposers are refused with pipeline stages; token-only drafts are made before a step is planned",
 )
 BESIDE_VLLM = Scope(

@@ -28,6 +28,7 @@ class Part(StrEnum):
 
     TREES = "trees"
     DRAFT_MODEL = "a draft model"
+    GRAMMAR = "grammars"
 
 
 def way_of(config: "PluginConfig", *, is_v2: bool, is_async: bool) -> Way:
@@ -54,5 +55,9 @@ def way_of(config: "PluginConfig", *, is_v2: bool, is_async: bool) -> Way:
 
 def parts_of(config: "PluginConfig") -> frozenset[Part]:
     """Returns the parts of a configuration for which further rules hold."""
-    parts = {Part.TREES} if config.drafts_trees else set()
-    return frozenset(parts | {Part.DRAFT_MODEL} if config.kv_proposer is not None else parts)
+    found = {
+        Part.TREES: config.drafts_trees,
+        Part.DRAFT_MODEL: config.kv_proposer is not None,
+        Part.GRAMMAR: any(proposer.uses_grammar for proposer in config.proposers),
+    }
+    return frozenset(part for part, is_there in found.items() if is_there)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from vllm_spec_plugin.draft_plan import DraftPlan
+    from vllm_spec_plugin.proposers.grammar.state import GrammarState
     from vllm_spec_plugin.verification.draft_probs import DraftProbs
     from vllm_spec_plugin.verification.topology import Topology
 
@@ -43,6 +44,8 @@ class RequestView(NamedTuple):
         num_prompt_tokens: number of prompt tokens in `token_ids`.
         prediction: the client's predicted output, as token ids; None without one. Only for proposers with
             `uses_predictions`.
+        grammar: the grammar of the request's structured output, as it is after `token_ids`; None without one, and while
+            it does not constrain the output. Only for proposers with `uses_grammar`, which leave it as it is.
     """
 
     request_id: str
@@ -61,6 +64,7 @@ class RequestView(NamedTuple):
     draft_plan: "DraftPlan" = ()
     num_prompt_tokens: int = 0
     prediction: Sequence[int] | None = None
+    grammar: "GrammarState | None" = None
 
     def uniforms_of_siblings(self, depth: int, count: int) -> "npt.NDArray[np.float64]":
         """Returns [count] float64: one number per sibling drawn at `depth`, which counts from 0.

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from vllm_spec_plugin.proposers.base import Proposer
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
+from vllm_spec_plugin.proposers.grammar.config import GrammarConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
@@ -27,7 +28,9 @@ GROUP = "vllm_spec_plugin.proposers"
 CASCADE = "cascade"
 
 # The plugin's own methods are listed here.
-BundledConfig = NgramConfig | SuffixConfig | DraftModelConfig | Eagle3Config | MedusaConfig | PredictionConfig
+BundledConfig = (
+    NgramConfig | SuffixConfig | DraftModelConfig | Eagle3Config | MedusaConfig | PredictionConfig | GrammarConfig
+)
 
 Kind = type[ProposerConfig]
 BUNDLED: tuple[Kind, ...] = get_args(BundledConfig)

@@ -84,6 +84,7 @@ class ProposerConfig(Section):
         uses_hidden_states: whether it drafts from the target's last hidden states.
         uses_aux_states: whether its model, with `keeps_kv`, takes hidden states of several of the target's layers.
         uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
+        uses_grammar: whether it drafts from the grammar of structured outputs; requests without get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
             a folder beside the configuration file, or a bundled model (`vllm_spec_plugin/models/...`).
     """
@@ -93,6 +94,7 @@ class ProposerConfig(Section):
     uses_hidden_states: ClassVar[bool] = False
     uses_aux_states: ClassVar[bool] = False
     uses_predictions: ClassVar[bool] = False
+    uses_grammar: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
 
     method: str
@@ -103,7 +105,8 @@ class ProposerConfig(Section):
         Args:
             num_tokens: maximum tokens of a draft.
             vocab_size: size of the target's vocabulary.
-            engine: with `keeps_kv` a `DraftEngine`; with `uses_hidden_states` a `StatesEngine`; else None.
+            engine: with `keeps_kv` a `DraftEngine`; with `uses_hidden_states` a `StatesEngine`; with `uses_grammar`
+                the target's `Tokenizer`; else None.
         """
         raise NotImplementedError
 

@@ -1,10 +1,12 @@
 """Shared by our schedulers, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
+import functools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
+from vllm_spec_plugin.compat.grammars import Grammars
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.compat.scheduler import (
     DraftTokenIds,
@@ -59,7 +61,10 @@ class SpecScheduling(Scheduler):
         self._counters = CountersByMethod()
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._token_only = TokenOnlyDrafts(token_only, config, vocab_size) if token_only else None
+        self._token_only: TokenOnlyDrafts | None = None
+        if token_only:
+            grammars = functools.partial(Grammars, self.structured_output_manager)
+            self._token_only = TokenOnlyDrafts(token_only, config, vocab_size, grammars)
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._shared_scope = config.text_scope

@@ -51,7 +51,7 @@ class ServedRequests:
         first = request.num_prompt_tokens
         limits = DraftLimits.of(
             first + request.max_tokens,
-            read_options(params.extra_args),
+            read_options(params.extra_args, has_grammar=params.structured_outputs is not None),
             self._most,
             self._proposers,
             self._max_model_len,

@@ -1,4 +1,4 @@
-"""Token-only proposers in the scheduler's process: token ids are all that suffixes, n-grams and predictions need."""
+"""Token-only proposers in the scheduler's process, which has all that they need: token ids, and grammars."""
 
 import functools
 import itertools
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.compat.grammars import Grammars
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_prediction
@@ -23,16 +24,26 @@ _FIRST_CAPACITY = 1024
 
 
 class TokenOnlyDrafts:
-    """Drafts certain tokens from requests' own texts, and from finished ones of their scope."""
+    """Drafts certain tokens from requests' own texts and grammars, and from finished texts of their scope."""
 
-    def __init__(self, configs: Sequence[ProposerConfig], config: PluginConfig, vocab_size: int) -> None:
+    def __init__(
+        self,
+        configs: Sequence[ProposerConfig],
+        config: PluginConfig,
+        vocab_size: int,
+        grammars: Callable[[], Grammars] | None = None,
+    ) -> None:
         """Builds the proposers.
 
         Args:
             configs: the first proposers of the configuration, each of which `is_token_only`.
             config: the plugin's configuration.
             vocab_size: size of the target's vocabulary.
+            grammars: returns the requests' grammars; called only if a proposer uses them.
         """
+        uses_grammar = any(each.uses_grammar for each in configs)
+        self._grammars = grammars() if grammars is not None and uses_grammar else None
+        tokenizer = self._grammars.tokenizer if self._grammars is not None else None
         self._configs, tokens = configs, config.draft_length.tokens
         self._has_others = len(configs) < len(config.proposers)
         self._shared_scope, self._is_exact = config.text_scope, config.verification.lenience == 1
@@ -42,7 +53,7 @@ class TokenOnlyDrafts:
         self._uniforms = np.zeros(tokens)
         self._proposers = [
             GuardedProposer(
-                create_proposer(each, tokens, vocab_size, None),
+                create_proposer(each, tokens, vocab_size, tokenizer if each.uses_grammar else None),
                 vocab_size,
                 functools.partial(self._count_error, each.method),
                 each.method,
@@ -88,6 +99,7 @@ class TokenOnlyDrafts:
                     draft_plan=own,
                     num_prompt_tokens=request.num_prompt_tokens,
                     prediction=read_prediction(params.extra_args),
+                    grammar=self._grammars.of(request) if self._grammars is not None else None,
                 )
             )
         return views

@@ -77,8 +77,8 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
-        "prediction, suffix, vllm; did you mean ngram?",
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, eagle3, grammar, medusa, "
+        "ngram, prediction, suffix, vllm; did you mean ngram?",
     ]
 
 

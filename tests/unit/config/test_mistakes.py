@@ -33,8 +33,8 @@ proposer: {method: ngram}, verification: null
 proposer: {method: ngram}, verification: {7: 1}
     verification.7: got 7 as a key; allowed: lenience, method
 {}
-    proposer: missing; allowed: a section with the key method (cascade or draft_model or eagle3 or medusa or
-    ngram or prediction or suffix or vllm) and the keys of that choice
+    proposer: missing; allowed: a section with the key method (cascade or draft_model or eagle3 or grammar or
+    medusa or ngram or prediction or suffix or vllm) and the keys of that choice
 null
     it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)

@@ -8,7 +8,16 @@ from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts, Server
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.gate.refusals import check, refusals
 from vllm_spec_plugin.gate.rules import RULES, TESTED_CONNECTORS
-from vllm_spec_plugin.gate.scopes import BESIDE_VLLM, BY_VLLM, DRAFT_MODELS, DRAFTER_PASSES, OWN, TREES, Scope
+from vllm_spec_plugin.gate.scopes import (
+    BESIDE_VLLM,
+    BY_VLLM,
+    DRAFT_MODELS,
+    DRAFTER_PASSES,
+    GRAMMARS_IN_WORKERS,
+    OWN,
+    TREES,
+    Scope,
+)
 from vllm_spec_plugin.gate.ways import Part, Way, parts_of, way_of
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -35,6 +44,7 @@ def on_cpu(layer):
 
 # Per rule: facts that it refuses, its scope, and what the message must say.
 CASES = [
+    (Facts(TARGET), GRAMMARS_IN_WORKERS, "proposer.proposers: got grammar, before a method that drafts in the worker"),
     (on_cpu(Layer.RECURRENT), BY_VLLM, "which has recurrent state; vLLM computes recurrent state wrongly"),
     (on_cpu(Layer.MLA), BY_VLLM, "(MLA); vLLM computes different logits when it verifies drafts on a CPU"),
     (target(Layer.FULL, Layer.RECURRENT), OWN, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
@@ -124,7 +134,7 @@ def test_every_rule_has_a_case():
     ],
 )
 def test_everything_else_is_served_with_chains(facts):
-    assert refusals(Way.OWN, PARTS - {Part.TREES}, facts) == []
+    assert refusals(Way.OWN, PARTS - {Part.TREES, Part.GRAMMAR}, facts) == []
 
 
 def test_tested_connectors_are_served_with_chains_and_with_vllms_drafters_alone():
@@ -145,6 +155,7 @@ VLLM = {"method": "vllm", "config": {"method": "mtp"}}
         (HEADS, set()),
         ({"method": "draft_model", "model": "d"}, {Part.DRAFT_MODEL}),
         (HEADS | {"tree": [[0], [1]]}, {Part.TREES}),
+        ({"method": "cascade", "proposers": [{"method": "grammar"}, HEADS]}, {Part.GRAMMAR}),
         ({"method": "cascade", "proposers": [NGRAM, {"method": "draft_model", "model": "d"}]}, {Part.DRAFT_MODEL}),
     ],
 )
@@ -176,7 +187,7 @@ def test_the_way_follows_from_proposers_runner_and_scheduling(proposer, ways):
 def test_one_reason_is_one_line():
     with pytest.raises(ConfigError, match=r"^plugin\.yaml cannot be served here: --pipeline-parallel-size: got 2; .*$"):
         check(Way.OWN, frozenset(), server(pipeline_parallel_size=2), "plugin.yaml")
-    check(Way.OWN, PARTS, Facts(TARGET, DRAFT), "plugin.yaml")
+    check(Way.OWN, PARTS - {Part.GRAMMAR}, Facts(TARGET, DRAFT), "plugin.yaml")
 
 
 def test_several_reasons_are_listed():

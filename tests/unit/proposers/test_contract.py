@@ -1,5 +1,6 @@
 """Every proposer, the plugin's or another distribution's, passes the contract check; broken ones do not."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,8 +9,9 @@ import torch
 from pydantic import Field
 
 from tests.third_party import find, install_example
+from tests.unit.proposers.grammar.states import Texts, byte_level
 from vllm_spec_plugin.proposers import registry
-from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.testing import ContractError, Worker, check_contract
 
@@ -19,6 +21,16 @@ def predicting_worker() -> Worker:
     return Worker(None, lambda views: [view._replace(prediction=view.token_ids[:8].tolist()) for view in views])
 
 
+def constrained_worker() -> Worker:
+    """Requests whose grammars force a text."""
+    tokenizer = byte_level()
+
+    def show(views: Sequence[RequestView]) -> list[RequestView]:
+        return [view._replace(grammar=Texts(["the name of the city"], tokenizer, "the")) for view in views]
+
+    return Worker(tokenizer, show)
+
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "lookup": ({"method": "ngram", "min_order": 1}, {}),
     "shared": ({"method": "ngram", "shared": True}, {}),
@@ -26,6 +38,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "suffix": ({"method": "suffix"}, {}),
     "suffix, shared": ({"method": "suffix", "shared": True, "shared_tokens": 1024}, {}),
     "prediction": ({"method": "prediction"}, {"worker": predicting_worker}),
+    "grammar": ({"method": "grammar"}, {"worker": constrained_worker, "vocab_size": 340}),
     "third party": ({"method": "bigram", "window": 64}, {}),
 }
 

@@ -73,8 +73,8 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
     [
         (
             {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, "
-            "prediction, suffix, vllm; did you mean bigram?",
+            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, grammar, medusa, "
+            "ngram, prediction, suffix, vllm; did you mean bigram?",
         ),
         ({**BIGRAM, "windw": 8}, "proposer.windw: unknown key (got 8); allowed: method, window; did you mean window?"),
     ],
@@ -136,8 +136,8 @@ def test_a_broken_one_is_told_by_its_distribution_and_harms_no_other(
     assert cascade.startswith(f"proposer.proposers[1].method: {start}")
     assert parse_config({"proposer": NGRAM}, "spec.yaml").proposer.method == "ngram"
     assert message_of({"method": "nothing"}) == (
-        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
-        "prediction, suffix, vllm; if it is a vLLM method: {method: vllm, config: {method: nothing}}"
+        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, grammar, medusa, "
+        "ngram, prediction, suffix, vllm; if it is a vLLM method: {method: vllm, config: {method: nothing}}"
     )
     assert any(start in record.message for record in caplog.records)
 

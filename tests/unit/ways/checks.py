@@ -1,6 +1,7 @@
 """Checks of the rules in `tests/ways/table.py`, each on one way to draft without a model."""
 
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.tokenizers import get_tokenizer
 from vllm.v1.request import Request, RequestStatus
 
 from tests.engine.books import holding
@@ -16,8 +18,10 @@ from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.ways.pipelines import Bench, K, add
+from vllm_spec_plugin.gate import refusals
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
@@ -25,6 +29,7 @@ from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 
 PREDICTION = {"method": "prediction"}
+GRAMMAR = {"method": "grammar"}
 
 
 def without_drafts(bench: Bench, reason: str) -> None:
@@ -112,6 +117,28 @@ def predictions(bench: Bench) -> None:
         assert any(pipeline.lengths)
         return
     assert sum(pipeline.counters["prediction"].accepted_per_position) > 20
+
+
+def grammars(bench: Bench) -> None:
+    """One request's output is the only one that its grammar allows; the other has no grammar."""
+    tokenizer = get_tokenizer(str(model_path("target")))
+    forced = tokenizer.encode("def main(self, value):\n    return value", add_special_tokens=False)
+
+    def next_token(text: list[int]) -> int:
+        return [*forced, *[0] * 40][len(text) - 5] if text[0] == 100 else unpredictable(text)
+
+    # The engine's configuration is one of V1, which refuses grammars before heads.
+    bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
+    pipeline = bench.pipeline(next_token, first=GRAMMAR)
+    pipeline.add("free", 2, 5, 30)
+    params = {"structured_outputs": StructuredOutputsParams(regex=re.escape(tokenizer.decode(forced)))}
+    add(pipeline, "structured", 5, len(forced), params)
+    pipeline.finish()
+    assert pipeline.outputs("structured", 5, len(forced)) == forced
+    counters = pipeline.counters["grammar"]
+    # The first token is sampled without a draft.
+    assert sum(counters.accepted_per_position) >= 0.6 * (len(forced) - 1)
+    assert counters.drafts <= len(forced)
 
 
 def outputs(bench: Bench) -> None:
@@ -370,6 +397,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("option", "spec_tokens"): spec_tokens,
     ("option", "spec_method"): spec_method,
     ("option", "spec_prediction"): predictions,
+    ("scheduling", "grammars"): grammars,
     ("scheduling", "outputs"): outputs,
     ("scheduling", "ended"): nothing_is_kept,
     ("scheduling", "end of output"): end_of_output,

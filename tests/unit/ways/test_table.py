@@ -21,10 +21,12 @@ from tests.ways.table import (
     answer_of_alert,
     names_in_code,
 )
+from vllm_spec_plugin.compat.model_facts import Facts, ModelFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.on_v2 import on_v2
 from vllm_spec_plugin.config.request_options import check_options
-from vllm_spec_plugin.gate.ways import Way, way_of
+from vllm_spec_plugin.gate import refusals
+from vllm_spec_plugin.gate.ways import Way, parts_of, way_of
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.translation import check_verification
 from vllm_spec_plugin.schema.errors import ConfigError
@@ -130,7 +132,19 @@ def no_predictions(way: Way) -> None:
         check_options({"spec_prediction": [1, 2]}, 4, methods)
 
 
-REFUSALS = {"lossy": lossy, "with q": with_q, "trees": trees, "spec_prediction": no_predictions}
+def no_grammars(way: Way) -> None:
+    config = parse_config({"proposer": section([{"method": "grammar"}, *KINDS[way].proposers[1:]])}, "plugin.yaml")
+    with pytest.raises(ConfigError, match=r"proposer\.proposers: got grammar, before a method that drafts"):
+        refusals.check(way, parts_of(config), Facts(ModelFacts("target", "LlamaForCausalLM")), "plugin.yaml")
+
+
+REFUSALS = {
+    "lossy": lossy,
+    "with q": with_q,
+    "trees": trees,
+    "spec_prediction": no_predictions,
+    "grammars": no_grammars,
+}
 
 
 @of(REFUSED)

@@ -1,0 +1,172 @@
+"""Drafts from grammars of a few texts."""
+
+import random
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from tests.unit.proposers.grammar.states import Texts, Wrapped, byte_level, sentence_piece, times
+from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.proposers.grammar.proposer import SECONDS, GrammarProposer
+from vllm_spec_plugin.proposers.grammar.state import Kind
+
+BYTE_LEVEL, SENTENCE_PIECE = byte_level(), sentence_piece()
+BOTH = pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, SENTENCE_PIECE], ids=["byte level", "sentence piece"])
+
+
+def view(state: Texts | None, text: str, tokenizer: Wrapped = BYTE_LEVEL, count: int = 12) -> RequestView:
+    """A request with a prompt of 3 tokens and that output."""
+    token_ids = np.array([1, 2, 3, *tokenizer.encode(text)], np.int32)
+    return RequestView("a", token_ids, count, np.zeros(count), num_prompt_tokens=3, grammar=state)
+
+
+def drafted(
+    texts: Iterable[str], so_far: str, tokenizer: Wrapped = BYTE_LEVEL, count: int = 12, *, reads_text: bool = True
+) -> tuple[str, list[Kind]]:
+    """Returns the text of the draft, with <end> for the stop token, and kinds."""
+    state = Texts(texts, tokenizer, so_far, reads_text=reads_text)
+    proposer = GrammarProposer(tokenizer, 10**6, times(0.0))
+    [draft] = proposer.propose([view(state, so_far, tokenizer, count)])
+    assert state.steps == [so_far.encode()]
+    text = tokenizer.spell(draft.token_ids).decode()
+    return text + "<end>" * draft.token_ids.count(0), proposer.kinds.get("a", [])
+
+
+@BOTH
+@pytest.mark.parametrize("reads_text", [True, False])
+@pytest.mark.parametrize(
+    ("texts", "so_far", "expected"),
+    [
+        (["the_name", "the_city"], "t", "he_"),
+        (["the name"], "the", " name<end>"),
+        (["the name"], "the name", "<end>"),
+        (["the name", "the names"], "the name", ""),
+        (["the name", "the age"], "the ", ""),
+    ],
+)
+def test_what_is_forced_is_drafted(
+    texts: list[str], so_far: str, expected: str, tokenizer: Wrapped, reads_text: bool
+) -> None:
+    assert drafted(texts, so_far, tokenizer, reads_text=reads_text)[0] == expected
+
+
+JSON = {
+    f'{{"name":{a}"{name}"{b},{c}"age":{d}{age}}}'
+    for a in ("", " ", "\n")
+    for b in ("", " ")
+    for c in ("", " ", "\n")
+    for d in ("", " ")
+    for name in ("Ann", "Lee", "Bern")
+    for age in ("41", "14")
+}
+
+
+@BOTH
+def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
+    assert drafted(JSON, '{"', tokenizer)[0].startswith('name": "')
+    assert drafted(JSON, '{"name":', tokenizer)[0] == ' "'
+    text, kinds = drafted(JSON, '{"name":"Ann', tokenizer)
+    assert text.startswith('", "age":')
+    assert kinds[0] in (Kind.LIKELY, Kind.GUESS)
+    assert Kind.GUESS in kinds
+
+
+def test_a_draft_has_at_most_the_tokens_that_are_asked_for() -> None:
+    for count in range(1, 6):
+        state = Texts(["the name of the city"], BYTE_LEVEL, "the")
+        [draft] = GrammarProposer(BYTE_LEVEL, 10**6).propose([view(state, "the", count=count)])
+        assert len(draft.token_ids) == min(count, 5)
+
+
+def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
+    state = Texts(["the"], BYTE_LEVEL, "the")
+    for stops, allowed, expected in (
+        ((7, 0), [0, 7], [7]),
+        ((0,), [0], [0]),
+        ((7, 0), [0], [0]),
+        ((0,), [0, 9], []),
+        ((7,), [0], []),
+    ):
+        state.stop_token_ids = stops
+        state.allowed = lambda most, allowed=allowed: allowed  # type: ignore[method-assign,misc]
+        proposer = GrammarProposer(BYTE_LEVEL, 10**6)
+        [draft] = proposer.propose([view(state, "the")])
+        assert draft.token_ids == expected
+        assert proposer.kinds.get("a", [])[:1] == [Kind.GUESS if len(allowed) > 1 else Kind.FORCED] * len(expected)
+
+
+def test_requests_without_a_grammar_get_no_draft() -> None:
+    proposer = GrammarProposer(BYTE_LEVEL, 10**6)
+    state = Texts(["the name"], BYTE_LEVEL, "the")
+    none, some = proposer.propose([view(None, "the")._replace(request_id="b"), view(state, "the")])
+    assert not none.token_ids
+    assert some.token_ids
+    assert proposer.kinds.keys() == {"a"}
+    proposer.forget("a")
+    assert not proposer.kinds
+
+
+def test_tokens_beyond_the_vocabulary_are_not_drafted() -> None:
+    state = Texts(["the name"], BYTE_LEVEL, "the")
+    [first, *_] = BYTE_LEVEL.encode(" name")
+    assert not GrammarProposer(BYTE_LEVEL, first).propose([view(state, "the")])[0].token_ids
+
+
+@pytest.mark.parametrize("reads_text", [True, False])
+def test_a_draft_ends_when_time_is_up(reads_text: bool) -> None:
+    """The clock is read at the begin and before each step; the grammar is the same afterwards."""
+    texts, lengths = JSON if reads_text else ["the name of the city"], []
+    for num_steps in range(4):
+        state = Texts(texts, BYTE_LEVEL, "{" if reads_text else "the", reads_text=reads_text)
+        clock = times(0.0, *[SECONDS / 2] * num_steps, SECONDS)
+        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, clock).propose([view(state, state.text.decode())])
+        lengths.append(len(draft.token_ids))
+        assert len(state.steps) == 1
+    assert lengths[0] == 0
+    assert lengths == sorted(lengths)
+    assert lengths[1] < lengths[3]
+
+
+@pytest.mark.parametrize("reads_text", [True, False])
+def test_a_fault_leaves_the_grammar_as_it_is(reads_text: bool) -> None:
+    texts, so_far = (JSON, '{"') if reads_text else (["the name of the city"], "the")
+    whole = Texts(texts, BYTE_LEVEL, so_far, reads_text=reads_text)
+    proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
+    proposer.propose([view(whole, so_far)])
+    assert whole.num_calls > 3
+    for fails_after in range(whole.num_calls):
+        state = Texts(texts, BYTE_LEVEL, so_far, reads_text=reads_text)
+        state.fails_after = fails_after
+        with pytest.raises(RuntimeError):
+            proposer.propose([view(state, so_far)])
+        assert state.steps == [so_far.encode()]
+
+
+@BOTH
+@pytest.mark.parametrize("reads_text", [True, False])
+def test_every_draft_is_allowed_by_its_grammar(tokenizer: Wrapped, reads_text: bool) -> None:
+    """Grammars of random texts; forced tokens are those that the grammar allows alone."""
+    rng = random.Random(0)
+    parts = ["the ", "name", '": "', "city", "\n  ", "}", "{", " ", "4", "\u00e9", '"', ",", "age"]
+    num_drafts = 0
+    for _ in range(60):
+        texts = {"".join(rng.choices(parts, k=rng.randint(2, 6))) for _ in range(rng.randint(1, 3))}
+        text = rng.choice(sorted(texts))
+        token_ids = tokenizer.encode(text)
+        for i in range(1, len(token_ids) + 1):
+            so_far = tokenizer.spell(token_ids[:i]).decode(errors="ignore").removeprefix("" if text[0] == " " else " ")
+            if not text.startswith(so_far):
+                continue
+            state = Texts(texts, tokenizer, so_far, reads_text=reads_text)
+            proposer = GrammarProposer(tokenizer, 10**6, times(0.0))
+            view_ = view(state, so_far, tokenizer, 6)
+            [draft] = proposer.propose([view_])
+            assert state.steps == [so_far.encode()]
+            num_drafts += bool(draft.token_ids)
+            spelled = so_far.encode() + tokenizer.spell(draft.token_ids)
+            if 0 in draft.token_ids:
+                assert draft.token_ids.index(0) == len(draft.token_ids) - 1
+                assert spelled in state.texts
+            assert any(text.startswith(spelled) for text in state.texts)
+    assert num_drafts > 30

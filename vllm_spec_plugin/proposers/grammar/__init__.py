@@ -1,0 +1,1 @@
+"""Drafts what a request's grammar forces."""
