@@ -84,3 +84,17 @@ def test_only_requests_with_a_prediction_are_drafted_for_from_it():
         (RequestOptions(method="prediction"), (False, False)),
     ):
         assert (options.allows(ngram), options.allows(prediction)) == allowed
+
+
+def test_only_requests_with_structured_output_are_drafted_for_from_grammars():
+    suffix, grammar = (
+        parse_config({"proposer": {"method": method}}, "a").proposers[0] for method in ("suffix", "grammar")
+    )
+    for options, allowed in (
+        (read_options(None), (True, False)),
+        (read_options({"spec_tokens": 2}), (True, False)),
+        (read_options(None, has_grammar=True), (True, True)),
+        (read_options({"spec_tokens": 2}, has_grammar=True), (True, True)),
+        (read_options({"spec_method": "suffix"}, has_grammar=True), (True, False)),
+    ):
+        assert (options.allows(suffix), options.allows(grammar)) == allowed
