@@ -60,11 +60,13 @@ class DraftResult(NamedTuple):
     Attributes:
         counters: counts of drafting; None if there are none.
         sources: index of the proposer that drafted, in the configuration.
+        continued: for drafts that a grammar continues, the number of tokens before it.
         trees: shapes of drafted trees with branches.
     """
 
     counters: CountersByMethod | None = None
     sources: Mapping[str, int] = {}
+    continued: Mapping[str, int] = {}
     trees: Mapping[str, TreeShape] = {}
 
 

@@ -19,8 +19,6 @@ class FaultyProposer:
 
     def __init__(self, sound: Proposer) -> None:
         self._sound, self._num_steps = sound, 0
-        self.num_siblings = getattr(sound, "num_siblings", 1)
-        self.survives_faults = getattr(sound, "survives_faults", False)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """The sound proposer's drafts, or what the fault makes of them.
@@ -37,9 +35,9 @@ class FaultyProposer:
             return faulty
         return drafts
 
-    def forget(self, request_id: str) -> None:
-        """Forwarded."""
-        self._sound.forget(request_id)
+    def __getattr__(self, name: str) -> Any:
+        """Forwards all else."""
+        return getattr(self._sound, name)
 
 
 def install() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import GRAMMAR, Arms, Engine
+from tests.engine.arms import GRAMMAR, THEN_GRAMMAR, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens
 from tests.engine.jobs import CertifyRequest, Job, JobResult
@@ -101,3 +101,13 @@ def test_requests_without_structure_get_no_drafts_beside_structured_ones(arms: A
     free = [CertifyRequest(prompt, {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True}) for prompt in prompts]
     result = arms.run(Engine(config=GRAMMAR, check=True, options=backend("xgrammar")), Job(free))
     assert result.accepted + result.rejected == 0
+
+
+def test_drafts_of_others_are_cut_and_continued(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+    job = structured(prompts, "xgrammar", temperature=0.0)
+    plain = arms.run(Engine(options=backend("xgrammar")), job)
+    result = arms.run(Engine(config=THEN_GRAMMAR, check=True, options=backend("xgrammar")), job)
+    assert_same_tokens(reference, [request.prompt for request in job.requests], result, plain)
+    assert_sound(result)
+    print(sorted(name for name in result.metrics if "accept" in name or "draft" in name))
+    assert result.accepted > 0.3 * sum(map(len, result.tokens()))

@@ -47,7 +47,10 @@ def test_result_and_drafts_arrive_in_another_process() -> None:
     counters.of("ngram").drafts = 2
     counters.of("medusa").count_error("raised")
     output, drafts = runner_output(), DraftTokenIds(["a"], [[3]])
-    result, drafted = StepResult(counters, {"a": (0, 2)}, [(8, 0.5)]), DraftResult(counters, {"a": 1}, {"a": (2, 3)})
+    result, drafted = (
+        StepResult(counters, {"a": (0, 2)}, [(8, 0.5)]),
+        DraftResult(counters, {"a": 1}, {"a": 1}, {"a": (2, 3)}),
+    )
     send(output, result)
     send(drafts, drafted)
     for sent, arrived in (

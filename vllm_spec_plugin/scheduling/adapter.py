@@ -16,7 +16,7 @@ from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters
 from vllm_spec_plugin.scheduling.served_requests import ServedRequests
 from vllm_spec_plugin.scheduling.step_planner import StepPlanner
-from vllm_spec_plugin.scheduling.steps import Drafted, Step
+from vllm_spec_plugin.scheduling.steps import Drafted, Step, Verified
 
 _NO_STEP = Step(rests=True)
 
@@ -73,6 +73,7 @@ class DraftLengthAdapter:
         self.control, self._counters, self._proposers = control, counters, config.proposers
         self.native = None if drafter is None else len(self._proposers) - 1
         self._methods = [proposer.method for proposer in self._proposers]
+        self._grammar = next((i for i, proposer in enumerate(self._proposers) if proposer.uses_grammar), 0)
         self._decisions = DecisionCounters(counters, config.proposer.method, self._methods)
         traits = drafter or DrafterTraits()
         self._is_async = traits.is_async
@@ -146,7 +147,7 @@ class DraftLengthAdapter:
             plans, no_drafts = before.draft_plans, before.in_prompt
             if not self._tracks_sources or not plans:
                 return {}
-            return {name: (plans[name], 0) for name in plans if name in scheduled and name not in no_drafts}
+            return {name: (plans[name], 0, None) for name in plans if name in scheduled and name not in no_drafts}
         taken = {name: waiting.pop(name) for name in scheduled if name in waiting} if waiting else {}
         if self.native is not None:
             # vLLM's runner keeps drafts for one step.
@@ -155,7 +156,7 @@ class DraftLengthAdapter:
 
     def source(self, request_id: str) -> int:
         """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""
-        _, source = self._waiting.get(request_id, ((), None))
+        _, source, _ = self._waiting.get(request_id, ((), None, None))
         return source or 0
 
     def note_estimates(self) -> None:
@@ -174,7 +175,7 @@ class DraftLengthAdapter:
         accepted: int,
         num_output_tokens: int,
         nodes: tuple[int, ...] | None = None,
-    ) -> int:
+    ) -> tuple[Verified, ...]:
         """Reports the outcome of a step for a request that had drafts or a draft plan.
 
         Args:
@@ -186,16 +187,26 @@ class DraftLengthAdapter:
             nodes: of a tree with branches, numbers of the accepted nodes in the order sent; None for chains.
 
         Returns:
-            Index of the drafts' proposer.
+            The outcome by proposer: of the one that drafted, and of a grammar that continued the draft, if verification
+            has come to its part.
         """
         made = step.drafted_as.get(request_id)
         if made is None:
-            return self.native or 0
-        draft_plan, source = made
+            return ((self.native or 0, drafted, accepted),)
+        draft_plan, source, length = made
+        continuation, step.num_accepted = 0, step.num_accepted + accepted
+        if length is not None and drafted > length:
+            continuation, more = drafted - length, accepted - length
+            drafted, accepted = length, min(accepted, length)
         if not self.control.is_constant:
-            step.num_accepted += accepted
             self.control.verified(request_id, draft_plan, source, drafted, accepted, num_output_tokens, nodes)
-        return source or 0
+        own = source or 0, drafted, accepted
+        if not continuation or more < 0:
+            return (own,)
+        if not self.control.is_constant:
+            planned = ((self._grammar, continuation),)
+            self.control.verified(request_id, planned, self._grammar, continuation, more, num_output_tokens)
+        return own, (self._grammar, continuation, more)
 
     def ended(self, step: Step, num_output: int, *, is_busy: bool) -> None:
         """Takes a step whose outcome has come, and reports its time to the policy.
@@ -249,7 +260,7 @@ class DraftLengthAdapter:
                     if length > longest[i]:
                         longest[i] = length
                 if is_alive:
-                    self._waiting[request_id] = (draft_plan, source)
+                    self._waiting[request_id] = draft_plan, source, result.continued.get(request_id)
             else:
                 # Of an unfinished prompt, the first proposer computes what there is, if it keeps KV.
                 taken = draft_plan[:1]

@@ -18,7 +18,7 @@ from vllm_spec_plugin.compat.scheduler import (
     disable_placeholder_drafts,
 )
 from vllm_spec_plugin.config import PluginConfig
-from vllm_spec_plugin.messages import DraftResult, result_of
+from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.policy.control import DraftLengthControl
@@ -113,9 +113,10 @@ class SpecScheduling(Scheduler):
         if self._token_only is None or not (draft_plans := self._adapter.latest_ended.draft_plans):
             return ()
         views = self._token_only.views(draft_plans, self.requests, self._adapter.requests.room)
-        found, counters, sources = self._token_only.draft(views)
-        self._counters.add(counters)
-        self._adapter.drafted(self.requests, DraftResult(counters, sources))
+        found, result = self._token_only.draft(views)
+        assert result.counters is not None
+        self._counters.add(result.counters)
+        self._adapter.drafted(self.requests, result)
         if found:
             super().update_draft_token_ids(DraftTokenIds(list(found), list(found.values())))
         return found
@@ -164,14 +165,16 @@ class SpecScheduling(Scheduler):
             # A grammar's placeholders were never drafts.
             drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
             num_output_tokens = self.requests[request_id].num_output_tokens + accepted + 1
-            source = self._adapter.verified(
+            parts = self._adapter.verified(
                 step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id)
             )
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
-                # A tree has one position per level.
-                kind = source, min(drafted, depths.get(request_id, drafted)), accepted
-                counts[kind] = counts.get(kind, 0) + 1
+                for source, of_source, accepted_of_source in parts:
+                    # A tree has one position per level.
+                    kind = source, min(of_source, depths.get(request_id, of_source)), accepted_of_source
+                    if of_source:
+                        counts[kind] = counts.get(kind, 0) + 1
         for (source, drafted, accepted), num_drafts in counts.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 

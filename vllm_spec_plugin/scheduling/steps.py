@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from vllm_spec_plugin.draft_plan import DraftPlan, length_of
 from vllm_spec_plugin.policy.control import MeasuredStep, StepForecast
 
-# The plan of a request's drafts, and the index of the proposer that drafted; None if all were tried and none did.
-Drafted = tuple[DraftPlan, int | None]
+# The plan of a request's drafts; the index of the proposer that drafted, None if all were tried and none did; and if a
+# grammar continues the draft, the number of tokens before it.
+Drafted = tuple[DraftPlan, int | None, int | None]
+# Index of a proposer, its verified draft tokens, and its accepted ones.
+Verified = tuple[int, int, int]
 
 
 @dataclass(slots=True)

@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,8 @@ from vllm_spec_plugin.compat.grammars import Grammars
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_prediction
-from vllm_spec_plugin.draft_plan import DraftPlan, longest
+from vllm_spec_plugin.draft_plan import DraftPlan, length_of, longest
+from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
@@ -41,8 +44,8 @@ class TokenOnlyDrafts:
             vocab_size: size of the target's vocabulary.
             grammars: returns the requests' grammars; called only if a proposer uses them.
         """
-        uses_grammar = any(each.uses_grammar for each in configs)
-        self._grammars = grammars() if grammars is not None and uses_grammar else None
+        self._grammar = next((i for i, each in enumerate(configs) if each.uses_grammar), None)
+        self._grammars = grammars() if grammars is not None and self._grammar is not None else None
         tokenizer = self._grammars.tokenizer if self._grammars is not None else None
         self._configs, tokens = configs, config.draft_length.tokens
         self._has_others = len(configs) < len(config.proposers)
@@ -51,14 +54,14 @@ class TokenOnlyDrafts:
         # Texts of requests that were drafted for, and how much of each buffer is used.
         self._texts: dict[str, tuple[npt.NDArray[np.int32], int]] = {}
         self._uniforms = np.zeros(tokens)
+        proposers = [
+            create_proposer(each, tokens, vocab_size, tokenizer if each.uses_grammar else None) for each in configs
+        ]
+        # Continues others' drafts, if it can.
+        self._continuing: Any = None if self._grammar is None else proposers[self._grammar]
         self._proposers = [
-            GuardedProposer(
-                create_proposer(each, tokens, vocab_size, tokenizer if each.uses_grammar else None),
-                vocab_size,
-                functools.partial(self._count_error, each.method),
-                each.method,
-            )
-            for each in self._configs
+            GuardedProposer(proposer, vocab_size, functools.partial(self._count_error, each.method), each.method)
+            for proposer, each in zip(proposers, configs, strict=True)
         ]
         self._cascade = Cascade([Member(proposer) for proposer in self._proposers], self._note)
 
@@ -110,18 +113,34 @@ class TokenOnlyDrafts:
             return None
         return scope_of(cache_salt, self._shared_scope)
 
-    def draft(self, views: Sequence[RequestView]) -> tuple[dict[str, list[int]], CountersByMethod, dict[str, int]]:
-        """Drafts for the step to come.
-
-        Returns:
-            By request with a draft its tokens; counts of drafting; and by request with a draft the index of its
-            proposer.
-        """
-        drafts = self._cascade.propose(views)
+    def draft(self, views: Sequence[RequestView]) -> tuple[dict[str, list[int]], DraftResult]:
+        """Drafts for the step to come; returns by request with a draft its tokens, and what is recorded of them."""
+        drafts, found, continued = self._cascade.propose(views), dict[str, list[int]](), dict[str, int]()
+        for view, draft in zip(views, drafts, strict=True):
+            token_ids = draft.token_ids
+            if token_ids and view.grammar is not None and self._sources[view.request_id] != self._grammar:
+                token_ids, continued[view.request_id] = self._continued(view, token_ids)
+            if token_ids:
+                found[view.request_id] = token_ids
         counters, sources = self._counters, self._sources
         self._counters, self._sources = CountersByMethod(), {}
-        pairs = zip(views, drafts, strict=True)
-        return {view.request_id: own.token_ids for view, own in pairs if own.token_ids}, counters, sources
+        return found, DraftResult(counters, sources, continued)
+
+    def _continued(self, view: RequestView, token_ids: list[int]) -> tuple[list[int], int]:
+        """Continues another proposer's draft by the grammar, as far as the grammar is planned to draft.
+
+        Returns:
+            The tokens, and the number of those before the grammar's.
+        """
+        assert self._grammar is not None, "without it views have no grammars"
+        parts: list[tuple[list[int], list[int]]] = []
+        guard, config = self._proposers[self._grammar], self._configs[self._grammar]
+        most, begin, proposer = length_of(view.draft_plan, self._grammar), time.perf_counter(), self._continuing
+        if not guard.attempt(lambda: parts.append(proposer.continued(view, token_ids, most)), "continuing a draft"):
+            return token_ids, len(token_ids)
+        [(kept, added)] = parts
+        self._counters.of(config.method).count_drafts([len(added)], time.perf_counter() - begin)
+        return [*kept, *added], len(kept)
 
     def finish(self, request_id: str) -> None:
         """Drops the state of a request that has ended; its text may serve later ones of its scope."""

@@ -309,7 +309,7 @@ class SpecRunnerMixin(Runner):
                 trees[request_id] = len(draft.tree.chains) - 1, draft.tree.depth
         output = DraftTokenIds(request_ids, [tokens_to_send(draft) for draft in drafts])
         sources, drafter.sources = drafter.sources, {}
-        send(output, DraftResult(drafter.take_counters() or None, sources, trees))
+        send(output, DraftResult(drafter.take_counters() or None, sources, trees=trees))
         return output
 
     def sample_tokens(self, grammar_output: Any) -> Any:  # type: ignore[override]

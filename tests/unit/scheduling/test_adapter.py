@@ -17,10 +17,13 @@ from tests.unit.scheduling.adapters import (
     request,
 )
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.policy.control import Drafting, StepForecast
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
+
+THEN_GRAMMAR = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "grammar"}]}}
 
 
 def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
@@ -240,7 +243,7 @@ def test_drafts_of_a_request_that_a_step_leaves_out_are_verified_later():
     plan(adapter, output({"a": 5}), [a, b])
     end(adapter, a, drafted=4, accepted=1)
     plan(adapter, output({"b": 5}), [a, b])
-    assert adapter.latest.drafted_as == {"b": (((0, 4),), 0)}
+    assert adapter.latest.drafted_as == {"b": (((0, 4),), 0, None)}
 
 
 def test_a_step_is_drafted_after_until_the_next_one_is_planned():
@@ -263,3 +266,24 @@ def test_a_forecast_is_not_for_requests_that_come_when_all_others_have_ended():
     adapter.add(b := request("b"))
     plan(adapter, output({"b": 9}), [b])
     assert adapter.latest.forecast is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "told", "parts"),
+    [
+        (1, [(((0, 4), (1, 4)), 0, 2, 1)], ((0, 2, 1),)),
+        (2, [(((0, 4), (1, 4)), 0, 2, 2), (((1, 3),), 1, 3, 0)], ((0, 2, 2), (1, 3, 0))),
+        (5, [(((0, 4), (1, 4)), 0, 2, 2), (((1, 3),), 1, 3, 3)], ((0, 2, 2), (1, 3, 3))),
+    ],
+)
+def test_a_grammar_that_continues_a_draft_is_credited_with_its_part(accepted, told, parts):
+    """Two tokens of suffix, then three of the grammar, to which verification may not come."""
+    control, a = Listening(), request("a")
+    a.sampling_params.structured_outputs = object()
+    adapter = make(control, a, config=THEN_GRAMMAR)
+    plan(adapter, output({"a": 1}), [a])
+    adapter.ended(adapter.take_step(), 1, is_busy=True)
+    adapter.drafted({"a": a}, DraftResult(None, {"a": 0}, {"a": 2}))
+    plan(adapter, output({"a": 6}), [a])
+    assert adapter.verified(adapter.take_step(), "a", 5, accepted, 9) == parts
+    assert [(plan, source, *counts[:2]) for _, plan, source, *counts in control.told] == told

@@ -1,12 +1,13 @@
 """The grammar proposer."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.grammar.from_masks import draft_tokens
 from vllm_spec_plugin.proposers.grammar.from_text import draft_text
-from vllm_spec_plugin.proposers.grammar.state import Kind, Tokenizer
+from vllm_spec_plugin.proposers.grammar.state import GrammarState, Kind, Tokenizer, Trial
 from vllm_spec_plugin.proposers.grammar.tokenization import Tokenization
 
 # Maximum time of a draft.
@@ -45,27 +46,53 @@ class GrammarProposer:
         """Drops the kinds of the request's draft."""
         self.kinds.pop(request_id, None)
 
+    def continued(self, view: RequestView, token_ids: Sequence[int], most: int) -> tuple[list[int], list[int]]:
+        """Cuts another proposer's draft where it leaves the grammar, and continues it from there.
+
+        Args:
+            view: the request, with a grammar.
+            token_ids: the other's draft.
+            most: maximum tokens that are added.
+
+        Returns:
+            The tokens that the grammar allows, and those that continue them; possibly none.
+        """
+        state = view.grammar
+        assert state is not None, "nothing to continue from"
+        with Trial(state) as trial:
+            kept = list(itertools.takewhile(trial.accept_token, token_ids))
+            most = min(most, view.num_draft_tokens - len(kept))
+            added, kinds = self._draft_after(view, state, kept, most) if most > 0 else ([], [])
+        self.kinds[view.request_id] = kinds
+        return kept, added
+
     def _draft(self, view: RequestView) -> Draft:
         self.kinds.pop(view.request_id, None)
-        state = view.grammar
-        if state is None:
+        if view.grammar is None:
             return NO_DRAFT
-        tokenization, clock, most = self._tokenization, self._clock, view.num_draft_tokens
-        text, deadline = view.token_ids, clock() + SECONDS
+        token_ids, kinds = self._draft_after(view, view.grammar, [], view.num_draft_tokens)
+        if not token_ids:
+            return NO_DRAFT
+        self.kinds[view.request_id] = kinds
+        return Draft(token_ids)
+
+    def _draft_after(
+        self, view: RequestView, state: GrammarState, before: list[int], most: int
+    ) -> tuple[list[int], list[Kind]]:
+        """Drafts after a text and the tokens `before`, which the state has taken; returns tokens and kinds."""
+        tokenization, clock, text = self._tokenization, self._clock, view.token_ids
+        deadline, last = clock() + SECONDS, before[-1] if before else int(text[-1])
 
         def is_late() -> bool:
             return clock() >= deadline
 
+        def read() -> str:
+            tail = text[max(view.num_prompt_tokens, len(text) - _NUM_READ) :].tolist()
+            return tokenization.decode([*tail, *before])
+
         if state.reads_text:
-
-            def read() -> str:
-                return tokenization.decode(text[max(view.num_prompt_tokens, len(text) - _NUM_READ) :].tolist())
-
-            draft = draft_text(state, tokenization, int(text[-1]), read, most, is_late)
+            draft = draft_text(state, tokenization, last, read, most, is_late)
         else:
-            draft = draft_tokens(state, tokenization, int(text[-1]), most, is_late)
+            draft = draft_tokens(state, tokenization, last, most, is_late)
         valid = next((i for i, token in enumerate(draft.token_ids) if token >= self._vocab_size), len(draft.token_ids))
-        if not valid:
-            return NO_DRAFT
-        self.kinds[view.request_id] = draft.kinds[:valid]
-        return Draft(draft.token_ids[:valid])
+        return draft.token_ids[:valid], draft.kinds[:valid]

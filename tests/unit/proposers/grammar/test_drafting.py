@@ -170,3 +170,25 @@ def test_every_draft_is_allowed_by_its_grammar(tokenizer: Wrapped, reads_text: b
                 assert spelled in state.texts
             assert any(text.startswith(spelled) for text in state.texts)
     assert num_drafts > 30
+
+
+@pytest.mark.parametrize(
+    ("other", "most", "kept", "expected"),
+    [
+        ("name of", 12, "name", "name is known"),
+        ("name is", 12, "name is", "name is known"),
+        ("lot", 12, "", "name is known"),
+        ("name of", 0, "name", "name"),
+    ],
+)
+def test_a_draft_of_another_is_cut_where_it_leaves_the_grammar_and_continued(
+    other: str, most: int, kept: str, expected: str
+) -> None:
+    tokenizer = BYTE_LEVEL
+    state = Texts(["the name is known"], tokenizer, "the ")
+    proposer = GrammarProposer(tokenizer, 10**6, times(0.0))
+    first, added = proposer.continued(view(state, "the ", tokenizer), tokenizer.encode(other), most)
+    assert tokenizer.spell(first).decode().strip() == kept
+    assert tokenizer.spell([*first, *added]).decode().strip() == expected
+    assert len(proposer.kinds["a"]) == len(added)
+    assert state.steps == [b"the "]
