@@ -127,7 +127,7 @@ class TokenOnlyDrafts:
         return found, DraftResult(counters, sources, continued)
 
     def _continued(self, view: RequestView, token_ids: list[int]) -> tuple[list[int], int]:
-        """Continues another proposer's draft by the grammar, as far as the grammar is planned to draft.
+        """Continues another proposer's draft by the grammar, up to the length that is planned for it.
 
         Returns:
             The tokens, and the number of those before the grammar's.

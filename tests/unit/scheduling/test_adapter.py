@@ -235,7 +235,7 @@ def test_a_step_is_measured_from_outcome_to_outcome_or_from_its_planning_after_a
 
 
 def test_drafts_of_a_request_that_a_step_leaves_out_are_verified_later():
-    """Those of the plugin's proposers; vLLM's runner drops its own."""
+    """If the plugin's proposers made them; vLLM's runner drops its own."""
     control, a, b = Listening(), request("a"), request("b")
     adapter = make(control, a, b)
     plan(adapter, output({"a": 1, "b": 1}), [a, b])
