@@ -29,6 +29,7 @@ def install(arguments: dict[str, Any]) -> None:
         head_engine.head_pass = HeadPass  # type: ignore[attr-defined]
     if not arguments.get("speculative_config", "{").startswith("{"):
         faults.install()
+        lengths.long_calls()
 
 
 @contextlib.contextmanager

@@ -56,6 +56,13 @@ def equal_steps(seconds: float = _STEP) -> None:
     mock.patch.object(adapter, "time", equal_clock(seconds)).start()
 
 
+def long_calls() -> None:
+    """Lets grammars draft for a second, so that tests do not depend on how busy the machine is."""
+    from vllm_spec_plugin.proposers.grammar import proposer
+
+    mock.patch.object(proposer, "SECONDS", 1.0).start()
+
+
 def equal_clock(seconds: float = _STEP) -> SimpleNamespace:
     """Returns what stands for the module `time` where each look at the clock is as far from the one before."""
     ticks = count()

@@ -26,6 +26,7 @@ from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
+from vllm_spec_plugin.proposers.grammar import proposer
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 
 PREDICTION = {"method": "prediction"}
@@ -129,6 +130,7 @@ def grammars(bench: Bench) -> None:
 
     # The engine's configuration is one of V1, which refuses grammars before heads.
     bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
+    bench.monkeypatch.setattr(proposer, "SECONDS", 10.0)
     pipeline = bench.pipeline(next_token, first=GRAMMAR)
     pipeline.add("free", 2, 5, 30)
     params = {"structured_outputs": StructuredOutputsParams(regex=re.escape(tokenizer.decode(forced)))}

@@ -75,7 +75,7 @@ def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
 def test_a_draft_has_at_most_the_tokens_that_are_asked_for() -> None:
     for count in range(1, 6):
         state = Texts(["the name of the city"], BYTE_LEVEL, "the")
-        [draft] = GrammarProposer(BYTE_LEVEL, 10**6).propose([view(state, "the", count=count)])
+        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0)).propose([view(state, "the", count=count)])
         assert len(draft.token_ids) == min(count, 5)
 
 
@@ -90,14 +90,14 @@ def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed(
     ):
         state.stop_token_ids = stops
         state.allowed = lambda most, allowed=allowed: allowed  # type: ignore[method-assign,misc]
-        proposer = GrammarProposer(BYTE_LEVEL, 10**6)
+        proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
         [draft] = proposer.propose([view(state, "the")])
         assert draft.token_ids == expected
         assert proposer.kinds.get("a", [])[:1] == [Kind.GUESS if len(allowed) > 1 else Kind.FORCED] * len(expected)
 
 
 def test_requests_without_a_grammar_get_no_draft() -> None:
-    proposer = GrammarProposer(BYTE_LEVEL, 10**6)
+    proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
     state = Texts(["the name"], BYTE_LEVEL, "the")
     none, some = proposer.propose([view(None, "the")._replace(request_id="b"), view(state, "the")])
     assert not none.token_ids
@@ -110,7 +110,7 @@ def test_requests_without_a_grammar_get_no_draft() -> None:
 def test_tokens_beyond_the_vocabulary_are_not_drafted() -> None:
     state = Texts(["the name"], BYTE_LEVEL, "the")
     [first, *_] = BYTE_LEVEL.encode(" name")
-    assert not GrammarProposer(BYTE_LEVEL, first).propose([view(state, "the")])[0].token_ids
+    assert not GrammarProposer(BYTE_LEVEL, first, times(0.0)).propose([view(state, "the")])[0].token_ids
 
 
 @pytest.mark.parametrize("reads_text", [True, False])
