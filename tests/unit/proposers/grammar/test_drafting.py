@@ -72,6 +72,13 @@ def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
     assert Kind.GUESS in kinds
 
 
+@BOTH
+def test_nothing_is_guessed_where_whitespace_and_several_characters_may_follow(tokenizer: Wrapped) -> None:
+    several = [f"{{{space}{rest}" for space in ("", " ", "\n") for rest in ("}", '"name": "Ann"}')]
+    assert drafted(several, "{", tokenizer)[0] == ""
+    assert drafted(several[1::2], "{", tokenizer)[0].startswith('"name": "')
+
+
 def test_a_draft_has_at_most_the_tokens_that_are_asked_for() -> None:
     for count in range(1, 6):
         state = Texts(["the name of the city"], BYTE_LEVEL, "the")
