@@ -91,7 +91,7 @@ class AcceptanceModel:
 
     @property
     def average(self) -> Floats:
-        """[K], probabilities of acceptance for a request of average effect."""
+        """[K], probabilities of acceptance for an average request."""
         average: Floats = 1 / (1 + np.exp(-_smoothed(self.effects)))
         return average
 

@@ -1,6 +1,5 @@
 """Shared by our schedulers, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
-import functools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -63,7 +62,7 @@ class SpecScheduling(Scheduler):
         vocab_size = self.vllm_config.model_config.get_vocab_size()
         self._token_only: TokenOnlyDrafts | None = None
         if token_only:
-            grammars = functools.partial(Grammars, self.structured_output_manager)
+            grammars = Grammars(self.structured_output_manager)
             self._token_only = TokenOnlyDrafts(token_only, config, vocab_size, grammars)
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]

@@ -78,8 +78,6 @@ class ServedRequests:
         num_tokens = request.num_tokens
         if own.least_end <= num_tokens <= own.usual_until:
             return own.usual
-        if num_tokens >= own.least_end:
-            return own.at(num_tokens)
         drafts = output.scheduled_spec_decode_tokens.get(request.request_id, ())
         return own.at(num_tokens, most_ahead=request.num_output_placeholders or 1 + len(drafts))
 

@@ -61,41 +61,13 @@ class StepPlanner:
             running: all running requests.
             max_step_tokens: returns the number of tokens for which the next step has room.
         """
+        drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         if self._control.is_constant:
             if self._served.ids:
                 self._plan_constant(step, output, running)
-        elif self._served.ids or output.scheduled_spec_decode_tokens:
-            self._plan_step(step, before, output, running, max_step_tokens)
-
-    def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
-        scheduled, draft_plans = output.num_scheduled_tokens, step.draft_plans
-        for request in running:
-            request_id = request.request_id
-            limits = self._served.limits(request, output) if request_id in scheduled else None
-            if limits is not None:
-                draft_plans[request_id] = self._constant_plan(limits)
-                if request.is_prefill_chunk:
-                    step.in_prompt.add(request_id)
-        if draft_plans:
-            self._decisions.chosen(draft_plans.values())
-
-    def _constant_plan(self, limits: tuple[int, ...]) -> DraftPlan:
-        plan = self._constant.get(limits)
-        if plan is None:
-            request = DraftRequest("", limits, self._nothing)
-            [plan] = self._control.plan([request], StepBatch(1, 1, 0, sum(limits)))
-            self._constant[limits] = plan
-        return plan
-
-    def _plan_step(
-        self,
-        step: Step,
-        before: Step,
-        output: SchedulerOutput,
-        running: Sequence[Request],
-        max_step_tokens: Callable[[], int],
-    ) -> None:
-        drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
+            return
+        if not (self._served.ids or drafts):
+            return
         mode = None
         if self._served.ids and scheduled:
             mode = self._control.begin_step(num_running, may_skip=not (drafts or before.draft_plans))
@@ -134,6 +106,26 @@ class StepPlanner:
             self._decisions.switched_off(left_out, before.draft_plans)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", explain(requests, chosen, step.next_forecast, self._control.acceptance, self._methods))
+
+    def _plan_constant(self, step: Step, output: SchedulerOutput, running: Sequence[Request]) -> None:
+        scheduled, draft_plans = output.num_scheduled_tokens, step.draft_plans
+        for request in running:
+            request_id = request.request_id
+            limits = self._served.limits(request, output) if request_id in scheduled else None
+            if limits is not None:
+                draft_plans[request_id] = self._constant_plan(limits)
+                if request.is_prefill_chunk:
+                    step.in_prompt.add(request_id)
+        if draft_plans:
+            self._decisions.chosen(draft_plans.values())
+
+    def _constant_plan(self, limits: tuple[int, ...]) -> DraftPlan:
+        plan = self._constant.get(limits)
+        if plan is None:
+            request = DraftRequest("", limits, self._nothing)
+            [plan] = self._control.plan([request], StepBatch(1, 1, 0, sum(limits)))
+            self._constant[limits] = plan
+        return plan
 
     def _requests(
         self, step: Step, output: SchedulerOutput, running: Sequence[Request], max_step_tokens: int

@@ -34,7 +34,7 @@ class TokenOnlyDrafts:
         configs: Sequence[ProposerConfig],
         config: PluginConfig,
         vocab_size: int,
-        grammars: Callable[[], Grammars] | None = None,
+        grammars: Grammars,
     ) -> None:
         """Builds the proposers.
 
@@ -42,11 +42,10 @@ class TokenOnlyDrafts:
             configs: the first proposers of the configuration, each of which `is_token_only`.
             config: the plugin's configuration.
             vocab_size: size of the target's vocabulary.
-            grammars: returns the requests' grammars; called only if a proposer uses them.
+            grammars: finds the requests' grammars.
         """
         self._grammar = next((i for i, each in enumerate(configs) if each.uses_grammar), None)
-        self._grammars = grammars() if grammars is not None and self._grammar is not None else None
-        tokenizer = self._grammars.tokenizer if self._grammars is not None else None
+        self._grammars = None if self._grammar is None else grammars
         self._configs, tokens = configs, config.draft_length.tokens
         self._has_others = len(configs) < len(config.proposers)
         self._shared_scope, self._is_exact = config.text_scope, config.verification.lenience == 1
@@ -55,7 +54,8 @@ class TokenOnlyDrafts:
         self._texts: dict[str, tuple[npt.NDArray[np.int32], int]] = {}
         self._uniforms = np.zeros(tokens)
         proposers = [
-            create_proposer(each, tokens, vocab_size, tokenizer if each.uses_grammar else None) for each in configs
+            create_proposer(each, tokens, vocab_size, grammars.tokenizer if each.uses_grammar else None)
+            for each in configs
         ]
         # Continues others' drafts, if it can.
         self._continuing: Any = None if self._grammar is None else proposers[self._grammar]
