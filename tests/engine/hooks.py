@@ -93,8 +93,8 @@ def _drafts_of_scheduler() -> Iterator[list[str]]:
     drafted: list[str] = []
     draft = TokenOnlyDrafts.draft
 
-    def noting(self: TokenOnlyDrafts, requests: Any) -> Any:
-        result = draft(self, requests)
+    def noting(self: TokenOnlyDrafts, *args: Any) -> Any:
+        result = draft(self, *args)
         drafted.extend(result[0])
         return result
 

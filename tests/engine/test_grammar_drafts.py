@@ -1,14 +1,24 @@
 """Drafts from grammars leave structured outputs as they are, with each back end of vLLM."""
 
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.engine import texts
 from tests.engine.arms import GRAMMAR, THEN_GRAMMAR, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens
 from tests.engine.jobs import CertifyRequest, Job, JobResult
+from tests.engine.v2.drafters import bundled_target
+from tests.engine.v2.drafters import engine as v2_engine
+from tests.fixed_length import STOCK_DRAFT_MODEL
+from tests.sizes import is_full
+from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.engine
 
@@ -109,5 +119,60 @@ def test_drafts_of_others_are_cut_and_continued(arms: Arms, reference: Reference
     result = arms.run(Engine(config=THEN_GRAMMAR, check=True, options=backend("xgrammar")), job)
     assert_same_tokens(reference, [request.prompt for request in job.requests], result, plain)
     assert_sound(result)
-    print(sorted(name for name in result.metrics if "accept" in name or "draft" in name))
     assert result.accepted > 0.3 * sum(map(len, result.tokens()))
+
+
+BEFORE = {"draft_model": {"method": "vllm", "config": json.loads(STOCK_DRAFT_MODEL)}}
+BEFORE_V2 = {"medusa": {"method": "medusa", "model": str(model_path("medusa"))}}
+if is_full():
+    EAGLE3 = {"method": "eagle3", "model": str(model_path("eagle3"))}
+    BEFORE |= {"eagle3": {"method": "vllm", "config": EAGLE3}}
+    BEFORE_V2 |= {"draft_model": {"method": "draft_model", "model": str(model_path("draft"))}} | BEFORE
+
+
+def before(drafter: dict[str, Any], tokens: int = 8) -> str:
+    """Path of a file that drafts from grammars before that drafter."""
+    path = Path(tempfile.mkdtemp(prefix="grammar-")) / "plugin.yaml"
+    proposer = {"method": "cascade", "proposers": [{"method": "grammar"}, drafter]}
+    path.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+    return str(path)
+
+
+def names(prompts: list[Tokens], temperature: float) -> Job:
+    """Statements with names that are free."""
+    given = {"structured_outputs": {"regex": r"(        self\.[a-z_]{3,12} = [a-z_]{3,12}\n){3}"}}
+    params = {"max_tokens": 80, "temperature": temperature} | given
+    seeds = ({"seed": i} if temperature else {} for i in range(len(prompts)))
+    return Job([CertifyRequest(prompt, params | seed) for prompt, seed in zip(prompts, seeds, strict=True)])
+
+
+def assert_both_drafted(result: JobResult, least: int) -> None:
+    """Tokens of grammars and of the drafter after them were accepted."""
+    by_grammar = sum(count for name, count in result.metrics.items() if "accepted_tokens_of_kind" in name)
+    assert min(by_grammar, result.accepted - by_grammar) > least
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_drafts_of_vllms_drafters_are_continued(
+    name: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """The drafter drafts where the grammar leaves several ways; drafts go on by the grammar."""
+    job = names(prompts, 0.0)
+    plain = arms.run(Engine(options=backend("xgrammar")), job)
+    result = arms.run(Engine(config=before(BEFORE[name]), options=backend("xgrammar")), job)
+    assert_same_tokens(reference, [request.prompt for request in job.requests], result, plain)
+    assert_both_drafted(result, 20)
+
+
+@pytest.mark.parametrize("name", BEFORE_V2)
+def test_drafts_in_vllms_v2_runner_are_continued(
+    name: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    drafter = name if name in BEFORE else "none"
+    engine = v2_engine(drafter, bundled_target(reference))
+    engine = dataclasses.replace(engine, config=before(BEFORE_V2[name], 3), options=backend("xgrammar"))
+    for temperature in (0.0, 1.0):
+        job = names(prompts[:4], temperature)
+        result = arms.run(engine, job)
+        assert result.tokens() == arms.run(engine, without_drafts(job)).tokens()
+        assert_both_drafted(result, 5)

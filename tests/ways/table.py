@@ -69,6 +69,7 @@ _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_GRAMMARS = REFUSED + "workers have no grammars"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
 _CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
+_CONTINUED = "test_drafts_of_others_are_cut_and_continued"
 _NO_DRAFTER = NOT_NEEDED + "no model drafts"
 _NO_REST = NOT_NEEDED + "the plugin's proposers have nothing to compute but drafts"
 _SCORER = NOT_NEEDED + "vLLM's sampler verifies, and is part of the target's step"
@@ -94,6 +95,14 @@ RULES: tuple[Rule, ...] = (
         "grammars",
         "what grammars force is drafted, and requests without structured output are left alone",
         ({Way.OWN}, _NO_GRAMMARS),
+        (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
+    ),
+    _rule(
+        "scheduling",
+        "continued",
+        "a drafter's draft is cut where it leaves the request's grammar, and continued from there",
+        ({Way.OWN}, _NO_GRAMMARS),
+        ({Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY}, f"{SHOWN}tests/engine/test_grammar_drafts.py::{_CONTINUED}"),
         (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
     ),
     _rule("scheduling", "outputs", "outputs do not depend on draft lengths, preemption or late outcomes"),
@@ -230,6 +239,16 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("counter", "verified_per_position", "verified draft tokens are counted by position and proposer"),
     _rule("counter", "accepted_per_position", "accepted draft tokens are counted by position and proposer"),
+    *(
+        _rule(
+            "counter",
+            f"{outcome}_by_kind",
+            f"a grammar's {outcome} draft tokens are counted by how certain they were",
+            ({Way.OWN}, _NO_GRAMMARS),
+            (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
+        )
+        for outcome in ("verified", "accepted")
+    ),
     _rule("counter", "ended", "acceptance of each finished request is reported"),
     _rule("counter", "chosen_lengths", "planned draft lengths are counted"),
     _rule("counter", "without_drafts", "requests without drafts are counted by reason"),

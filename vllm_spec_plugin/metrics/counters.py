@@ -29,6 +29,8 @@ RESUMABLE = "resumable"
 PROMPT_EMBEDS = "prompt_embeds"
 POOLING = "pooling"
 GRAMMAR = "grammar"
+# Labels `kind`, in the order of `proposers.grammar.state.Kind`.
+KINDS = ("forced", "likely", "guess")
 WITHOUT_DRAFTS = (THINKING_BUDGET, RESUMABLE, PROMPT_EMBEDS, POOLING, GRAMMAR)
 
 
@@ -49,6 +51,8 @@ class StepCounters:
         drafts_cut_for_memory: draft tokens dropped before verification, or not drafted, for lack of KV blocks.
         verified_per_position: verified draft tokens, by position in the draft.
         accepted_per_position: accepted draft tokens, by position in the draft.
+        verified_by_kind: verified draft tokens of a grammar, by kind.
+        accepted_by_kind: accepted ones, by kind.
         ended: acceptance rate and acceptance length of each finished request with drafts.
         chosen_lengths: number of planned drafts, by draft length from 0.
         without_drafts: requests that are served without drafts, by reason.
@@ -78,6 +82,8 @@ class StepCounters:
     drafts_cut_for_memory: int = 0
     verified_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
+    verified_by_kind: list[int] = field(default_factory=list)
+    accepted_by_kind: list[int] = field(default_factory=list)
     ended: list[tuple[float, float]] = field(default_factory=list)
     chosen_lengths: list[int] = field(default_factory=list)
     without_drafts: dict[str, int] = field(default_factory=dict)
@@ -98,6 +104,12 @@ class StepCounters:
         """Adds verified drafts of equal length and equal number of accepted tokens."""
         _grow(self.verified_per_position, [num_drafts] * drafted)
         _grow(self.accepted_per_position, [num_drafts] * accepted)
+
+    def count_kinds(self, kinds: Sequence[int], accepted: int) -> None:
+        """Adds a verified draft of a grammar, of which the first `accepted` tokens were accepted."""
+        for i, kind in enumerate(kinds):
+            _grow(self.verified_by_kind, [0] * kind + [1])
+            _grow(self.accepted_by_kind, [0] * kind + [int(i < accepted)])
 
     def count_chosen(self, length: int, num_requests: int = 1) -> None:
         """Adds requests with the same planned draft length."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, WITHOUT_DRAFTS, StepCounters
+from vllm_spec_plugin.metrics.counters import KINDS, PROPOSER_ERRORS, WITHOUT_DRAFTS, StepCounters
 
 # As on vLLM's own metrics, and before all others.
 ENGINE_LABELS = ("model_name", "engine")
@@ -44,6 +44,9 @@ class Exporter:
         self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks returned after drafting.")
         self._verified = counter("verified_tokens", "Draft tokens verified, by position.", "method", "position")
         self._accepted = counter("accepted_tokens", "Draft tokens accepted, by position.", "method", "position")
+        of_kind = "Draft tokens from grammars {}, by kind."
+        self._verified_kinds = counter("verified_tokens_of_kind", of_kind.format("verified"), "method", "kind")
+        self._accepted_kinds = counter("accepted_tokens_of_kind", of_kind.format("accepted"), "method", "kind")
 
         # The mode says how the gauges of several API servers, one per replica, are combined.
         def gauge(name: str, documentation: str, *labels: str, mode: Literal["sum", "mostrecent"]) -> Gauge:
@@ -119,6 +122,9 @@ class Exporter:
             self._verified.labels(*of, step.method, position).inc(count)
         for position, count in enumerate(step.accepted_per_position):
             self._accepted.labels(*of, step.method, position).inc(count)
+        for kind, verified, accepted in zip(KINDS, step.verified_by_kind, step.accepted_by_kind, strict=False):
+            self._verified_kinds.labels(*of, step.method, kind).inc(verified)
+            self._accepted_kinds.labels(*of, step.method, kind).inc(accepted)
         for rate, length in step.ended:
             self._rates.labels(*of, step.method).observe(rate)
             self._lengths.labels(*of, step.method).observe(length)

@@ -147,10 +147,13 @@ class DraftLengthControl(Protocol):
         is_constant: whether plans depend on limits only: `plan` is then called once per combination of limits, and no
             other method is.
         off: for how long no drafts are made, from the step on that was planned last.
+        least_acceptance: probability of acceptance below which a draft token costs more than it gains, by the latest
+            plan; 0 without a cost model.
     """
 
     is_constant: bool
     off: Off
+    least_acceptance: float
 
     @property
     def forecast(self) -> StepForecast | None:

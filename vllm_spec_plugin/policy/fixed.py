@@ -22,6 +22,7 @@ class FixedControl:
 
     is_constant = True
     off = Off.NOT
+    least_acceptance = 0.0
     forecast: StepForecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 

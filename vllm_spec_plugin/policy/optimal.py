@@ -73,6 +73,7 @@ class OptimalControl:
         step_cost: cost model of the target's steps.
         forecast: expected tokens and seconds of the latest plan; None if there is none.
         off: see `DraftLengthControl`; also while plans without drafts are reused.
+        least_acceptance: see `DraftLengthControl`.
     """
 
     is_constant = False
@@ -111,7 +112,7 @@ class OptimalControl:
         self._max_positions = int(self._num_positions.max(initial=0))
         self._unconditional = np.array([isinstance(each.draft_cost, DraftCostInStep) for each in proposers], np.bool_)
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
-        self._speedup, self._rows_per_request = 1.0, 0.0
+        self._speedup, self._rows_per_request, self.least_acceptance = 1.0, 0.0, 0.0
 
     @property
     def acceptance(self) -> tuple[tuple[float, ...], ...]:
@@ -172,7 +173,9 @@ class OptimalControl:
         candidates = self._candidates(rows, limits, uncomputed, batch)
         num_outputs, plain_seconds = len(requests) + batch.others, float(candidates.step[0])
         rate = self._speedup * num_outputs / plain_seconds
-        lengths, ranked, value = allocate(candidates, rate, self._row_seconds(candidates))
+        row_seconds = self._row_seconds(candidates)
+        self.least_acceptance = rate * row_seconds
+        lengths, ranked, value = allocate(candidates, rate, row_seconds)
         uneven = self.step_cost.drafter_seconds
         if len(uneven) and len(self.proposers) == 1 and batch.base_tokens == len(requests):
             lengths, value = best_with_even(candidates, lengths, value, float(uneven[2]))

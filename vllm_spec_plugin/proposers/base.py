@@ -46,6 +46,8 @@ class RequestView(NamedTuple):
             `uses_predictions`.
         grammar: the grammar of the request's structured output, as it is after `token_ids`; None without one, and while
             it does not constrain the output. Only for proposers with `uses_grammar`, which leave it as it is.
+        least_acceptance: tokens that are accepted less probably, with all before them, cost more than they gain; 0 if
+            that is not known. Only for proposers with `uses_grammar`.
     """
 
     request_id: str
@@ -65,6 +67,7 @@ class RequestView(NamedTuple):
     num_prompt_tokens: int = 0
     prediction: Sequence[int] | None = None
     grammar: "GrammarState | None" = None
+    least_acceptance: float = 0.0
 
     def uniforms_of_siblings(self, depth: int, count: int) -> "npt.NDArray[np.float64]":
         """Returns [count] float64: one number per sibling drawn at `depth`, which counts from 0.
@@ -96,11 +99,13 @@ class Draft:
         probs: q, one row per token of `token_ids`; None for greedy tokens (point masses). A sibling's q is its
             distribution given the siblings before it.
         tree: shape of the draft; None is a chain. It must not depend on sampled tokens.
+        kinds: of drafts from grammars, the kind of each token; else empty.
     """
 
     token_ids: list[int] = field(default_factory=list)
     probs: "DraftProbs" = None
     tree: "Topology | None" = None
+    kinds: Sequence[int] = ()
 
 
 NO_DRAFT = Draft()

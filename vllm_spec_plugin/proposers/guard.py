@@ -182,7 +182,7 @@ def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> Draft:
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         raise _FaultError(OUT_OF_VOCABULARY, f"token ids {tokens} with a vocabulary of {vocab_size}")
     probs = None if draft.probs is None or not tokens else _probs(draft.probs, len(tokens), vocab_size)
-    return Draft(tokens, probs, tree)
+    return Draft(tokens, probs, tree, draft.kinds if len(draft.kinds) == len(tokens) else ())
 
 
 def _token_ids(given: Any) -> list[int]:

@@ -111,8 +111,8 @@ class SpecScheduling(Scheduler):
         """
         if self._token_only is None or not (draft_plans := self._adapter.latest_ended.draft_plans):
             return ()
-        views = self._token_only.views(draft_plans, self.requests, self._adapter.requests.room)
-        found, result = self._token_only.draft(views)
+        adapter = self._adapter
+        found, result = self._token_only.draft(draft_plans, self.requests, adapter.requests.room, adapter.control)
         assert result.counters is not None
         self._counters.add(result.counters)
         self._adapter.drafted(self.requests, result)
@@ -155,7 +155,7 @@ class SpecScheduling(Scheduler):
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         # Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
         counts: dict[tuple[int, int, int], int] = {}
-        served, depths = self._adapter.requests.ids, self._tree_depths()
+        served, depths, token_only = self._adapter.requests.ids, self._tree_depths(), self._token_only
         for request_id in dict.fromkeys((*step.drafted_as, *drafts)):
             row = index.get(request_id)
             if row is None or not sampled[row] or request_id not in served:
@@ -174,6 +174,9 @@ class SpecScheduling(Scheduler):
                     kind = source, min(of_source, depths.get(request_id, of_source)), accepted_of_source
                     if of_source:
                         counts[kind] = counts.get(kind, 0) + 1
+                    if token_only is not None and source == token_only.grammar:
+                        kinds = token_only.verified(request_id, of_source, accepted_of_source)
+                        self._counters.of(self._methods[source]).count_kinds(kinds, accepted_of_source)
         for (source, drafted, accepted), num_drafts in counts.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 

@@ -80,3 +80,16 @@ def test_a_long_text_to_catch_up_with_is_priced_in() -> None:
     near, far = lengths_of(control.plan(to_draft, StepBatch(2, 2, 200, 16)))
     assert near > 0
     assert far == 0
+
+
+@pytest.mark.parametrize(("kind", "least"), [("busy", 1.0), ("memory", 0.0)])
+def test_a_draft_token_pays_from_the_acceptance_on_that_its_row_costs(kind: str, least: float) -> None:
+    """A row costs as much as a token gains where each takes its time, and nothing where steps wait for memory."""
+    server = Server(STEP_TIMES[kind], (Cost(0.0001, 0.0001),))
+    control = control_for(server)
+    assert control.least_acceptance == 0
+    simulate(control, server, lambda _: alone([0.01]), 50, SEED)
+    for count in (1, 4):
+        requests = [DraftRequest(f"r{i}", (8,), (0,)) for i in range(count)]
+        control.plan(requests, StepBatch(count, count, 100 * count, 8 * count))
+        assert control.least_acceptance == pytest.approx(least, abs=0.1)

@@ -139,7 +139,11 @@ class Pipeline:
 
     def _tell_drafts(self, output: Any, names: list[str]) -> None:
         """Tells the scheduler the drafts of a step's requests."""
-        drafts = {name: self._told(self.drafts.get(name, [])) for name in names}
+        requests = self.scheduler.requests
+        # Both runners tell the tokens if a request of the step has a grammar.
+        has_grammar = any(name in requests and requests[name].structured_output_request for name in names)
+        told = list if has_grammar else self._told
+        drafts = {name: told(self.drafts.get(name, [])) for name in names}
         self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
 
     def outputs(self, name: str, num_prompt: int, max_tokens: int) -> list[int]:

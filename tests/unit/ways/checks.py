@@ -27,6 +27,7 @@ from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.proposers.grammar import proposer
+from vllm_spec_plugin.proposers.grammar.state import Kind
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 
 PREDICTION = {"method": "prediction"}
@@ -141,6 +142,39 @@ def grammars(bench: Bench) -> None:
     # The first token is sampled without a draft.
     assert sum(counters.accepted_per_position) >= 0.6 * (len(forced) - 1)
     assert counters.drafts <= len(forced)
+    assert counters.verified_by_kind[Kind.FORCED] == counters.accepted_by_kind[Kind.FORCED]
+    assert sum(counters.verified_by_kind) == sum(counters.verified_per_position)
+
+
+def continued(bench: Bench) -> None:
+    """The drafter chooses a word; what the grammar forces after it is drafted in the same step."""
+    tokenizer = get_tokenizer(str(model_path("target")))
+    output = tokenizer.encode("value = self.name_of_the_value" * 3, add_special_tokens=False)
+
+    def next_token(text: list[int]) -> int:
+        return [*output, *[0] * 60][len(text) - 5]
+
+    bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
+    bench.monkeypatch.setattr(proposer, "SECONDS", 10.0)
+    pipeline = bench.pipeline(next_token, first=GRAMMAR)
+    adapter, parts = pipeline.scheduler._adapter, list[int]()
+    drafted = adapter.drafted
+
+    def noting(requests: Any, result: Any) -> None:
+        parts.extend(result.continued.values())
+        drafted(requests, result)
+
+    bench.monkeypatch.setattr(adapter, "drafted", noting)
+    regex = r"((value|other) = self\.name_of_the_(value|other)){3}"
+    add(pipeline, "a", 5, len(output), {"structured_outputs": StructuredOutputsParams(regex=regex)})
+    pipeline.finish()
+    assert pipeline.outputs("a", 5, len(output)) == output
+    assert any(parts)
+    drafter = pipeline.counters[bench.methods[-1]]
+    assert sum(drafter.accepted_per_position)
+    assert drafter.draft_tokens >= sum(drafter.verified_per_position) > 0
+    counters = pipeline.counters["grammar"]
+    assert counters.draft_tokens >= sum(counters.verified_by_kind) == sum(counters.verified_per_position) > 0
 
 
 def outputs(bench: Bench) -> None:
@@ -400,6 +434,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("option", "spec_method"): spec_method,
     ("option", "spec_prediction"): predictions,
     ("scheduling", "grammars"): grammars,
+    ("scheduling", "continued"): continued,
     ("scheduling", "outputs"): outputs,
     ("scheduling", "ended"): nothing_is_kept,
     ("scheduling", "end of output"): end_of_output,
@@ -414,6 +449,8 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("counter", "proposer_errors"): errors_counted,
     ("counter", "proposer_seconds"): seconds_counted,
     ("counter", "verified_per_position"): positions_counted,
+    ("counter", "verified_by_kind"): grammars,
+    ("counter", "accepted_by_kind"): grammars,
     ("counter", "accepted_per_position"): positions_counted,
     ("counter", "ended"): ended_counted,
     ("counter", "chosen_lengths"): lengths_counted,

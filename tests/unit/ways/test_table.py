@@ -144,6 +144,9 @@ REFUSALS = {
     "trees": trees,
     "spec_prediction": no_predictions,
     "grammars": no_grammars,
+    "continued": no_grammars,
+    "verified_by_kind": no_grammars,
+    "accepted_by_kind": no_grammars,
 }
 
 

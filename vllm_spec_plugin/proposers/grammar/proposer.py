@@ -5,23 +5,22 @@ import time
 from collections.abc import Callable, Sequence
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.grammar.acceptance import KindAcceptance
 from vllm_spec_plugin.proposers.grammar.from_masks import draft_tokens
 from vllm_spec_plugin.proposers.grammar.from_text import draft_text
-from vllm_spec_plugin.proposers.grammar.state import GrammarState, Kind, Tokenizer, Trial
+from vllm_spec_plugin.proposers.grammar.state import NOTHING, GrammarDraft, GrammarState, Tokenizer, Trial
 from vllm_spec_plugin.proposers.grammar.tokenization import Tokenization
 
 # Maximum time of a draft.
 SECONDS = 0.001
 # Latest tokens of the output that show its style.
 _NUM_READ = 64
+# Drafts end before a token that is reached and accepted less probably, also where verification costs nothing.
+_LEAST_ACCEPTANCE = 0.03
 
 
 class GrammarProposer:
-    """Drafts what a request's grammar allows alone.
-
-    Attributes:
-        kinds: by request id, the kinds of the tokens of its latest draft.
-    """
+    """Drafts what a request's grammar allows alone, as far as it is likely accepted."""
 
     # A grammar is the same after a draft, also after an exception.
     survives_faults = True
@@ -35,51 +34,59 @@ class GrammarProposer:
             clock: returns the time in seconds.
         """
         self._vocab_size, self._clock = vocab_size, clock
-        self._tokenization = Tokenization(tokenizer)
-        self.kinds: dict[str, list[Kind]] = {}
+        self._tokenization, self._acceptance = Tokenization(tokenizer), KindAcceptance()
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request, in order; empty without a grammar, or where it leaves several ways."""
         return [self._draft(request) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """Drops the kinds of the request's draft."""
-        self.kinds.pop(request_id, None)
+        """Drops the outcomes of the request's drafts."""
+        self._acceptance.forget(request_id)
 
-    def continued(self, view: RequestView, token_ids: Sequence[int], most: int) -> tuple[list[int], list[int]]:
+    def verified(self, request_id: str, kinds: Sequence[int], accepted: int) -> None:
+        """Learns from a verified draft.
+
+        Args:
+            request_id: the request.
+            kinds: kinds of the verified tokens.
+            accepted: number of accepted ones.
+        """
+        self._acceptance.verified(request_id, kinds, accepted)
+
+    def continued(
+        self, view: RequestView, token_ids: Sequence[int], most: int, reached: float = 1.0
+    ) -> tuple[list[int], GrammarDraft]:
         """Cuts another proposer's draft where it leaves the grammar, and continues it from there.
 
         Args:
             view: the request, with a grammar.
             token_ids: the other's draft.
             most: maximum tokens that are added.
+            reached: probability that all tokens of the other's draft are accepted.
 
         Returns:
-            The tokens that the grammar allows, and those that continue them; possibly none.
+            The tokens that the grammar allows, and what continues them.
         """
         state = view.grammar
         assert state is not None, "nothing to continue from"
         with Trial(state) as trial:
             kept = list(itertools.takewhile(trial.accept_token, token_ids))
             most = min(most, view.num_draft_tokens - len(kept))
-            added, kinds = self._draft_after(view, state, kept, most) if most > 0 else ([], [])
-        self.kinds[view.request_id] = kinds
-        return kept, added
+            if kept and kept[-1] in state.stop_token_ids:
+                most = 0
+            return kept, self._draft_after(view, state, kept, most, reached) if most > 0 else NOTHING
 
     def _draft(self, view: RequestView) -> Draft:
-        self.kinds.pop(view.request_id, None)
         if view.grammar is None:
             return NO_DRAFT
-        token_ids, kinds = self._draft_after(view, view.grammar, [], view.num_draft_tokens)
-        if not token_ids:
-            return NO_DRAFT
-        self.kinds[view.request_id] = kinds
-        return Draft(token_ids)
+        token_ids, kinds = self._draft_after(view, view.grammar, [], view.num_draft_tokens, 1.0)
+        return Draft(token_ids, kinds=kinds) if token_ids else NO_DRAFT
 
     def _draft_after(
-        self, view: RequestView, state: GrammarState, before: list[int], most: int
-    ) -> tuple[list[int], list[Kind]]:
-        """Drafts after a text and the tokens `before`, which the state has taken; returns tokens and kinds."""
+        self, view: RequestView, state: GrammarState, before: list[int], most: int, reached: float
+    ) -> GrammarDraft:
+        """Drafts after a text and the tokens `before`: the state has taken them; they are accepted at `reached`."""
         tokenization, clock, text = self._tokenization, self._clock, view.token_ids
         deadline, last = clock() + SECONDS, before[-1] if before else int(text[-1])
 
@@ -95,4 +102,6 @@ class GrammarProposer:
         else:
             draft = draft_tokens(state, tokenization, last, most, is_late)
         valid = next((i for i, token in enumerate(draft.token_ids) if token >= self._vocab_size), len(draft.token_ids))
-        return draft.token_ids[:valid], draft.kinds[:valid]
+        least = max(view.least_acceptance, _LEAST_ACCEPTANCE * reached)
+        worth = self._acceptance.num_worth(view.request_id, draft.kinds[:valid], least, reached)
+        return GrammarDraft(draft.token_ids[:worth], draft.kinds[:worth])
