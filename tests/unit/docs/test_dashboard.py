@@ -19,6 +19,7 @@ def own() -> CollectorRegistry:
     registry = CollectorRegistry()
     step = StepCounters("ngram", acceptance=[0.5], ended=[(0.5, 2.0)])
     step.count_verified(1, 1)
+    step.count_kinds([0], 1)
     step.count_chosen(1)
     exporter = Exporter(registry)
     exporter.start(parse_config({"proposer": {"method": "ngram"}}, "").summary, ["ngram"], "model", "0")

@@ -20,7 +20,7 @@ _LEAST_ACCEPTANCE = 0.03
 
 
 class GrammarProposer:
-    """Drafts what a request's grammar allows alone, as far as it is likely accepted."""
+    """Drafts what a request's grammar allows alone, while that is likely enough accepted."""
 
     # A grammar is the same after a draft, also after an exception.
     survives_faults = True

@@ -202,7 +202,11 @@ def test_a_draft_of_another_is_cut_where_it_leaves_the_grammar_and_continued(
 def test_nothing_follows_a_draft_that_ends_the_text() -> None:
     state = Texts(["the name"], BYTE_LEVEL, "the")
     other = [*BYTE_LEVEL.encode(" name"), 0]
-    state.accept_token = lambda token: state.accept(BYTE_LEVEL.spell([token]) if token else b"")  # type: ignore[method-assign]
+
+    def accept(token_id: int) -> bool:
+        return state.accept(BYTE_LEVEL.spell([token_id]) if token_id else b"")
+
+    state.accept_token = accept  # type: ignore[method-assign]
     first, (added, _) = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0)).continued(view(state, "the"), other, 12)
     assert first == other
     assert not added
