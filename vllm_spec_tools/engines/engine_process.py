@@ -240,12 +240,25 @@ class Session:
             [EngineStep(**seen) for seen in self._watch.steps] if self._watch and job.record_steps else [],
         )
 
-    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
-        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
-        text = (*self._llm.get_tokenizer().encode(prompt), *token_ids)
-        request = CertifyRequest(text, {"temperature": 0.0, "max_tokens": 1, "logprobs": 2, "detokenize": False})
+    def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+
+        Args:
+            schema: JSON schema of the output, which is generated anew, as a schema begins with the output. Where
+                rounding makes that another output, the schema does not count.
+        """
+        tokens, before = tuple(self._llm.get_tokenizer().encode(prompt)), list(token_ids)
+        params = {"temperature": 0.0, "logprobs": 2, "detokenize": False}
+        found: dict[int, float]
+        if schema:
+            again = params | {"max_tokens": len(before) + 1, "structured_outputs": {"json": schema}}
+            [[output]] = _generate(self._llm, Job([CertifyRequest(tokens, again)]))[0]
+            if output.token_ids[:-1] == before:
+                found = output.logprobs[-1]  # type: ignore[index]
+                return found
+        request = CertifyRequest((*tokens, *before), params | {"max_tokens": 1})
         [[output]] = _generate(self._llm, Job([request]))[0]
-        found: dict[int, float] = output.logprobs[0]  # type: ignore[index]
+        found = output.logprobs[0]  # type: ignore[index]
         return found
 
 

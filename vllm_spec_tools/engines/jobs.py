@@ -165,7 +165,11 @@ class EngineProcess(EngineChild):
         answer: LoadAnswer = self.ask(("load", job))
         return answer
 
-    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
-        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
-        found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids)))
+    def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+
+        Args:
+            schema: JSON schema of the output; empty is none.
+        """
+        found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids), schema))
         return found
