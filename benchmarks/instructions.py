@@ -173,9 +173,9 @@ def structured(rng: random.Random) -> Chat:
         for thing in _pick(rng, THINGS, rng.randint(2, 4))
     ]
     order = (
-        f"Order {rng.randint(1000, 9999)} was {rng.choice(STATES.split())}. {person} from {rng.choice(CITIES.split())}, "
-        f"a {rng.choice(JOBS.split())}, takes {', '.join(items[:-1])} and {items[-1]}, in "
-        f"{rng.choice(CURRENCIES.split())}. It is {rng.choice(['', 'not '])}a gift."
+        f"Order {rng.randint(1000, 9999)} was {rng.choice(STATES.split())}. {person} from "
+        f"{rng.choice(CITIES.split())}, a {rng.choice(JOBS.split())}, takes {', '.join(items[:-1])} and "
+        f"{items[-1]}, in {rng.choice(CURRENCIES.split())}. It is {rng.choice(['', 'not '])}a gift."
     )
     return {"asked": f"Give me this order as JSON: {order}", "schema": _ORDER, "max_tokens": 256}
 
