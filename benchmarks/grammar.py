@@ -114,7 +114,8 @@ def kinds_of(schema: dict[str, Any], output: Any, model: Path) -> Iterator[tuple
 if __name__ == "__main__":
     target = model_path("target")
     found = [{"text": text, "kind": kind} for text, kind in kinds_of(SCHEMA, OUTPUT, target)]
-    origin = provenance(sys.argv[1:], 0, [json.dumps(OUTPUT)], {"target": str(target)})
+    models, program = {"target": str(target.relative_to(Path.cwd()))}, "python -m benchmarks.grammar"
+    origin = provenance(sys.argv[1:], 0, [json.dumps(OUTPUT)], models, program, ["xgrammar"])
     Path(sys.argv[1]).write_text(
         json.dumps({"longest_draft": NUM_TOKENS, "tokens": found, "provenance": origin}, indent=1) + "\n"
     )
