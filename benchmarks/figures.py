@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.token_picture import token_picture
 from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
@@ -29,7 +30,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "design/verification", "draft_length", "native")),
+    *(
+        ROOT / f"docs/{page}.md"
+        for page in ("benchmarks", "certify", "design/verification", "draft_length", "grammar", "native")
+    ),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
@@ -268,6 +272,22 @@ def draw(figures: Figures) -> bytes:
     return picture(charts, "Speculative decoding under load", title, {HASH_KEY: hash_of(figures.names)})
 
 
+def tokens(figures: Figures) -> str:
+    """Returns the picture of a text's tokens, from the results of `benchmarks.grammar`, and what it shows in words."""
+    run = figures.runs[0]
+    kinds = [token["kind"] for token in run["tokens"]]
+    count, own = len(kinds), kinds.count("own")
+    said = f"With drafts of up to {run['longest_draft']} tokens, {count - own} of {count} tokens are accepted drafts: "
+    # The last step has no token of the model's own if a draft token ends the output.
+    said += f"{own + (kinds[-1] != 'own')} steps instead of {count}."
+    return f"![Tokens of a JSON output by kind](benchmarks/{svg_of(figures).name})\n\n{said}"
+
+
+def svg_of(figures: Figures) -> Path:
+    """Returns the path of the picture of a text's tokens."""
+    return RESULTS / (Path(figures.names[0]).stem + ".svg")
+
+
 def picture_of(figures: Figures) -> Path:
     """Returns the path of the picture of some results."""
     return RESULTS / (Path(figures.names[0]).stem + ".png")
@@ -289,6 +309,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "host": host,
     "coupling": coupling,
     "certificates": certificates,
+    "tokens": tokens,
     "source": source,
 }
 
@@ -327,6 +348,8 @@ def write() -> None:
             kind, figures = parse(marker)
             if kind == "picture":
                 picture_of(figures).write_bytes(draw(figures))
+            if kind == "tokens":
+                svg_of(figures).write_text(token_picture(figures.runs[0]["tokens"]))
         page.write_text(rendered(page))
 
 

@@ -1,7 +1,8 @@
 """Writes instructions from templates, for training drafters of a chat model and for measuring them: no text of others.
 
 python -m benchmarks.instructions train 400 > train.jsonl     chats to answer
-python -m benchmarks.instructions bench 12 > bench.jsonl      per workload, with predictions of edits; other contents
+python -m benchmarks.instructions bench 12 > bench.jsonl      per workload, with predictions of edits, and schemas of
+                                                              structured outputs; other contents
 python -m benchmarks.instructions bench 12 0.7                the same at another temperature
 """
 
@@ -57,6 +58,9 @@ TASKS = [
 ]
 FIELDS = "price tax amount count weight length score level total width height rate"
 VERBS = "add double halve scale shift check clean merge split rank"
+
+CURRENCIES = "EUR USD GBP JPY CHF"
+STATES = "ordered paid shipped delivered returned"
 
 _MOST_TRAINED = 1000
 
@@ -141,6 +145,41 @@ def edit(rng: random.Random) -> Chat:
     return {"asked": f"{change}, and return the whole function:\n\n```python\n{code}```", "prediction": code}
 
 
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_TEXT = {"type": "string", "maxLength": 40}
+_ORDER = _object(
+    order_number={"type": "integer"},
+    status={"enum": STATES.split()},
+    customer=_object(name=_TEXT, city=_TEXT, occupation=_TEXT),
+    items={
+        "type": "array",
+        "items": _object(article=_TEXT, quantity={"type": "integer"}, unit_price={"type": "number"}),
+        "minItems": 1,
+        "maxItems": 6,
+    },
+    currency={"enum": CURRENCIES.split()},
+    is_gift={"type": "boolean"},
+)
+
+
+def structured(rng: random.Random) -> Chat:
+    """An order to give as JSON with a schema."""
+    [person] = _pick(rng, NAMES, 1)
+    items = [
+        f"{rng.randint(2, 40)} {thing} at {rng.randint(1, 9)}.{rng.choice(['00', '25', '50'])} each"
+        for thing in _pick(rng, THINGS, rng.randint(2, 4))
+    ]
+    order = (
+        f"Order {rng.randint(1000, 9999)} was {rng.choice(STATES.split())}. {person} from "
+        f"{rng.choice(CITIES.split())}, a {rng.choice(JOBS.split())}, takes {', '.join(items[:-1])} and "
+        f"{items[-1]}, in {rng.choice(CURRENCIES.split())}. It is {rng.choice(['', 'not '])}a gift."
+    )
+    return {"asked": f"Give me this order as JSON: {order}", "schema": _ORDER, "max_tokens": 256}
+
+
 WORKLOADS: dict[str, Callable[[random.Random], Chat]] = {
     "chat": chat,
     "summary": summary,
@@ -148,23 +187,26 @@ WORKLOADS: dict[str, Callable[[random.Random], Chat]] = {
     "edit": edit,
     "json": answers_in_json,
 }
+# Only to measure with. They come last, so that the others stay as they were.
+STRUCTURED: dict[str, Callable[[random.Random], Chat]] = {"structured": structured}
 
 
 def instructions(purpose: str, count: int, temperature: float = 0.0) -> Iterator[dict[str, Any]]:
     """Returns entries of a file of prompts.
 
     Args:
-        purpose: "train": `count` different chats; "bench": `count` others per workload, with predictions.
+        purpose: "train": `count` different chats; "bench": `count` others per workload, with predictions and schemas.
         temperature: of "bench"; above 0 it is part of the workload's name.
     """
-    others = instructions("train", _MOST_TRAINED) if purpose == "bench" else ()
+    is_bench = purpose == "bench"
+    others = instructions("train", _MOST_TRAINED) if is_bench else ()
     seen = {entry["messages"][0]["content"] for entry in others}
-    rng = random.Random(purpose)
-    for i in range(count * (len(WORKLOADS) if purpose == "bench" else 1)):
-        name = list(WORKLOADS)[i % len(WORKLOADS)]
-        made = WORKLOADS[name](rng)
+    rng, makers, common = random.Random(purpose), WORKLOADS | STRUCTURED, list(WORKLOADS)
+    names = [common[i % len(common)] for i in range(count * (len(common) if is_bench else 1))]
+    for name in [*names, *(name for name in STRUCTURED if is_bench for _ in range(count))]:
+        made = makers[name](rng)
         while made["asked"] in seen:
-            made = WORKLOADS[name](rng)
+            made = makers[name](rng)
         seen.add(made["asked"])
         entry: dict[str, Any] = {"messages": [{"role": "user", "content": made.pop("asked")}]}
         if temperature:

@@ -178,4 +178,6 @@ def request_of(prompt: GivenPrompt, model: str, options: Mapping[str, Any]) -> t
     own = prompt.model_dump(include=_KEYS, exclude_none=True)
     if prompt.prediction is not None:
         own["prediction"] = {"type": "content", "content": prompt.prediction}
+    if prompt.output_schema is not None:
+        own["structured_outputs"] = {"json": prompt.output_schema}
     return COMPLETIONS if prompt.messages is None else CHAT, {"model": model} | dict(options) | own

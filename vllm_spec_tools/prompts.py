@@ -12,7 +12,7 @@ from vllm_spec_plugin.schema.errors import UserError, show_reason
 _ALLOWED = (
     'allowed: JSON Lines or a JSON list, each "a text", {"prompt": "..."}, {"messages": [{"role": "user", "content": '
     '"..."}, ...]} or {"conversations": [{"from": "human", "value": "..."}, ...]}, optionally with "workload", '
-    '"prediction" (a text), "max_tokens" and "temperature"'
+    '"prediction" (a text), "schema" (a JSON schema, an object), "max_tokens" and "temperature"'
 )
 # The workload of prompts that name none.
 ALL = "all"
@@ -43,6 +43,7 @@ class GivenPrompt(BaseModel):
     Attributes:
         prompt: text to complete; None for a chat.
         prediction: of the output; None has none.
+        output_schema: JSON schema of the output, the key "schema"; None has none.
         max_tokens: maximum number of output tokens; None takes the command's option.
         temperature: sampling temperature; None takes the command's option.
     """
@@ -53,6 +54,7 @@ class GivenPrompt(BaseModel):
     messages: list[Message] | None = Field(default=None, min_length=1)
     workload: str = Field(default=ALL, min_length=1, max_length=40)
     prediction: str | None = Field(default=None, min_length=1)
+    output_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=10)
     where: str = Field(default="", exclude=True)
@@ -205,8 +207,8 @@ def _from_sharegpt(value: dict[str, Any]) -> dict[str, Any]:
             else turn
             for turn in turns
         ]
-    kept = {key: value[key] for key in ("workload", "prediction", "max_tokens", "temperature") if key in value}
-    return kept | {"messages": turns}
+    kept = ("workload", "prediction", "schema", "max_tokens", "temperature")
+    return {key: value[key] for key in kept if key in value} | {"messages": turns}
 
 
 def _short(error: ValidationError) -> str:

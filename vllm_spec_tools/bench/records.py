@@ -31,6 +31,7 @@ class LoadRequest:
         num_tokens: that it gets, whatever it says, or at most if it `may_end`.
         prediction: of its output, which arms without `method: prediction` ignore; empty is none.
         may_end: whether it ends where the model ends it.
+        schema: JSON schema of its output, as JSON, whose end also ends it; empty is none.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class LoadRequest:
     num_tokens: int
     prediction: str = ""
     may_end: bool = False
+    schema: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
+_STRUCTURED: dict[str, Any] = {"structured_outputs": {"json": SCHEMA}, "ignore_eos": False}
 _SEEDED, _COMPANY = 6, 40
 # Of the time for an engine's samples, for those without speculation.
 _SHARE = 0.5
@@ -42,6 +43,7 @@ class BaselineSizes:
         seconds: time for an engine's samples.
         seeded: of coupled verification, outputs of each prompt in each setting that are compared token by token.
         by_vllm: whether vLLM's own sampler verifies, which refuses some sampling parameters.
+        structured: whether a half of the greedy and the seeded requests have a schema, for drafts from grammars.
     """
 
     quick: bool
@@ -53,6 +55,7 @@ class BaselineSizes:
     seconds: float
     seeded: int = 0
     by_vllm: bool = False
+    structured: bool = False
 
     def of_coupled(self, is_coupled: bool) -> "BaselineSizes":
         """Returns sizes with seeded outputs in place of samples where verification is coupled, else without these."""
@@ -213,12 +216,14 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
             for number, prompt in enumerate(starts)
             for temperature in (0.0, 1.0)
         ]
+    half = _half_structured if sizes.structured and facts["has_tokenizer"] else list
+    seeded = _cycle([*prompts, *shaped[:3]], _SEEDED)
     return Work(
-        [CertifyRequest(prompt, tokens) for prompt in shaped],
+        half([CertifyRequest(prompt, tokens) for prompt in shaped]),
         json,
-        _coupled(prompts, sampling_settings(likely, sizes.quick, sizes.by_vllm), sizes.seeded),
-        [CertifyRequest(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
-        [CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
+        half(_coupled(prompts, sampling_settings(likely, sizes.quick, sizes.by_vllm), sizes.seeded)),
+        half([CertifyRequest(prompt, _seeded(seed)) for seed, prompt in enumerate(seeded)]),
+        half([CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))]),
         prompts,
         sampling_settings(likely, sizes.quick, sizes.by_vllm) if sizes.samples else {},
     )
@@ -233,6 +238,14 @@ def _cut(prompt: Tokens, block_size: int) -> Tokens:
 def _ended(reasoning_end: int | None, number: int) -> dict[str, Any]:
     """Makes reasoning end sooner or later, where there is any."""
     return {} if reasoning_end is None else {"logit_bias": {reasoning_end: (4.0, 6.0, 8.0, 12.0)[number % 4]}}
+
+
+def _half_structured(requests: Sequence[CertifyRequest]) -> list[CertifyRequest]:
+    """Gives every second request the schema, which also ends it."""
+    return [
+        CertifyRequest(request.prompt, request.params | _STRUCTURED) if number % 2 else request
+        for number, request in enumerate(requests)
+    ]
 
 
 def _cycle(prompts: Sequence[Tokens], count: int) -> list[Tokens]:

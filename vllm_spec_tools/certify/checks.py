@@ -3,8 +3,12 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from vllm_spec_plugin.config.request_options import SPEC
+from vllm_spec_plugin.proposers.grammar.config import GrammarConfig
+from vllm_spec_plugin.proposers.registry import method_of
 from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, BaselineSizes, Say
 from vllm_spec_tools.certify.coupled import compare
@@ -13,6 +17,7 @@ from vllm_spec_tools.certify.results import SEEDED, Check, Outcome
 from vllm_spec_tools.certify.samples import TokenSamples, draw
 from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, RunsJobs
 
+_GRAMMAR = method_of(GrammarConfig)
 # Characters; what follows the schema is shorter.
 _LONGEST_JSON = 200
 # Fewer verified draft tokens say nothing.
@@ -45,11 +50,24 @@ def check_greedy(engine: RunsJobs, baseline: Baseline, name: str, label: str, ti
     return _check(name, label, "greedy", bool(faults), detail, result, untested, is_required=not tight)
 
 
-def check_json(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
-    """Reads outputs of requests with a schema; at temperature 0 they are also compared."""
+def check_json(
+    engine: RunsJobs, baseline: Baseline, label: str, *, uses_grammar: bool = False, has_seeds: bool = True
+) -> Check:
+    """Reads outputs of requests with a schema; at temperature 0 they are also compared.
+
+    Args:
+        uses_grammar: whether drafts are made from grammars. Then the check is required, only these drafts count, and
+            seeded outputs are also compared with those of the same engine without drafts.
+        has_seeds: whether seeded outputs do not depend on drafts.
+    """
     if baseline.json is None:
-        return Check("JSON schema", label, "not tested", "the model has no tokenizer", is_required=False)
-    result = engine.run(Job(baseline.work.json))
+        return Check("JSON schema", label, "not tested", "the model has no tokenizer", is_required=uses_grammar)
+    requests, undrafted = baseline.work.json, dict[int, list[int]]()
+    if uses_grammar and has_seeds:
+        requests = [_with(one, seed=i) if one.params["temperature"] else one for i, one in enumerate(requests)]
+        tokens = engine.run(Job([_with(one, extra_args={SPEC: "off"}) for one in requests])).tokens()
+        undrafted = {i: tokens[i] for i, one in enumerate(requests) if "seed" in one.params}
+    result = engine.run(Job(requests))
     outputs = [output for [output] in result.outputs]
     # Reasoning that does not end, or late, has no JSON after it, or the beginning of one.
     read = [o for o in outputs if o.content is None or (o.content and (_ended(o) or len(o.content) > _LONGEST_JSON))]
@@ -61,10 +79,21 @@ def check_json(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     others = [i for i in greedy if result.tokens()[i] != baseline.json.tokens()[i]]
     if others:
         detail += f"; {len(others)} of {len(greedy)} at temperature 0 differ"
+    changed = [i for i, own in undrafted.items() if result.tokens()[i] != own]
+    if changed:
+        detail += f"; {len(changed)} of {len(undrafted)} with a seed differ from those without drafts"
     # With less precision they may differ where two tokens tie.
-    is_wrong = bool(invalid) or (bool(others) and baseline.facts["dtype"] == "float32")
+    is_wrong = bool(invalid) or (bool(others or changed) and baseline.facts["dtype"] == "float32")
+    few = False
+    if uses_grammar:
+        drafted = result.verified_of(_GRAMMAR)
+        few, detail = drafted < _LEAST_DRAFTED["JSON"], f"{detail}; {drafted:,} draft tokens from the grammar"
     name = "JSON schema" if baseline.facts["reasoning_end"] is None else "JSON schema after reasoning"
-    return _check(name, label, "JSON", is_wrong, detail, result, not read, is_required=False)
+    return _check(name, label, "JSON", is_wrong, detail, result, not read or few, is_required=uses_grammar)
+
+
+def _with(request: CertifyRequest, **params: Any) -> CertifyRequest:
+    return replace(request, params={**request.params, **params})
 
 
 def _ended(output: JobOutput) -> bool:

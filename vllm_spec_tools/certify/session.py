@@ -70,7 +70,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     start = time.monotonic()
     subject = stock_subject(plan.config) if isinstance(plan.config, str) else plugin_subject(plan.config, folder)
     is_coupled = subject.seeds == "drafts"
-    sizes = replace(plan.sizes, by_vllm=subject.by_vllm).of_coupled(is_coupled)
+    sizes = replace(plan.sizes, by_vllm=subject.by_vllm, structured=subject.uses_grammar).of_coupled(is_coupled)
     num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm)) if sizes.samples else 0
     threshold = threshold_of(plan.false_alarm, num_settings, len(subject.engines.keys() - {TIGHT}))
     if is_coupled:
@@ -95,7 +95,8 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
                 return
             yield check_greedy(engine, known, "greedy", label)
             say(f"{label}: JSON schema")
-            yield check_json(engine, known, label)
+            has_seeds = subject.seeds != "neither"
+            yield check_json(engine, known, label, uses_grammar=subject.uses_grammar, has_seeds=has_seeds)
             if subject.seeds != "neither":
                 say(f"{label}: seeds")
             if is_coupled:

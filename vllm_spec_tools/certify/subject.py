@@ -21,6 +21,7 @@ class Subject(NamedTuple):
         engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at
             which a step has accepted its whole draft.
         uses_predictions: whether drafts are made from predicted outputs.
+        uses_grammar: whether drafts are made from the grammar of structured outputs.
         by_vllm: whether vLLM's own sampler verifies, which refuses some sampling parameters.
         seeds: what seeded outputs are independent of: drafts where verification is coupled, else other requests where
             the plugin's V1 sampler verifies.
@@ -28,6 +29,7 @@ class Subject(NamedTuple):
 
     engines: dict[str, tuple[str, int]]
     uses_predictions: bool = False
+    uses_grammar: bool = False
     by_vllm: bool = False
     seeds: Literal["drafts", "batch", "neither"] = "neither"
 
@@ -58,6 +60,7 @@ def plugin_subject(path: Path, folder: Path) -> Subject:
     return Subject(
         engines,
         any(proposer.uses_predictions for proposer in config.proposers),
+        any(proposer.uses_grammar for proposer in config.proposers),
         config.is_native and not is_v2,
         "drafts" if is_coupled else "neither" if is_v2 or config.is_native else "batch",
     )

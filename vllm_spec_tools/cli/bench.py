@@ -39,8 +39,9 @@ def bench(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; equal: requests of equal length, all at once, in a first "
-            "pass and warm ones, with --one-at-a-time; or one that --prompts names, whose requests keep their own "
-            "max_tokens, temperature and prediction. [default: the workloads in --prompts, else easy]",
+            "pass and warm ones, with --one-at-a-time; json: built-in prompts with JSON schemas; or one that --prompts "
+            "names, whose requests keep their own max_tokens, temperature, prediction and schema. [default: the "
+            "workloads in --prompts, else easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,8,32",

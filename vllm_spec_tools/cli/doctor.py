@@ -11,6 +11,13 @@ from vllm_spec_tools.cli.check import BAD, Checked, check_file, load, print_tabl
 
 _ROW = tuple[str, str, str]
 OK, PROBLEM = "ok", "PROBLEM"
+# Back ends of structured output with their packages, and what `method: grammar` drafts from: docs/grammar.md.
+_BACK_ENDS = (
+    ("xgrammar", "xgrammar", "drafts from forced texts"),
+    ("guidance", "llguidance", "drafts from forced texts"),
+    ("outlines", "outlines_core", "drafts from masks with few tokens"),
+    ("lm-format-enforcer", "lm-format-enforcer", "refused by vLLM with speculation"),
+)
 
 
 def doctor(
@@ -63,6 +70,11 @@ def doctor(
             typer.echo(f"{each.name}: valid{fits}")
             if each.engine is not None:
                 typer.echo(f"  served by {each.engine}")
+            if any(proposer.uses_grammar for proposer in each.config.proposers):
+                typer.echo("  back ends of structured output:")
+                print_table(
+                    [(f"  {name}", drafts, _installed_version(package)) for name, package, drafts in _BACK_ENDS]
+                )
     if problems or any(each.errors for each in checked):
         raise typer.Exit(BAD)
 
@@ -93,6 +105,14 @@ def _installed() -> Iterator[_ROW]:
         yield "seen by vLLM", f"no: {reason}", PROBLEM
     else:
         yield "seen by vLLM", "yes", OK
+
+
+def _installed_version(package: str) -> str:
+    """Returns the version of a package, in words."""
+    try:
+        return f"installed: {version(package)}"
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _device() -> Iterator[_ROW]:

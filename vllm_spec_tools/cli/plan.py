@@ -20,8 +20,8 @@ def plan(
             metavar="FILE",
             show_default=False,
             help='Prompts of the traffic: JSON Lines or a JSON list of texts, {"prompt": ...}, {"messages": [...]} or '
-            'ShareGPT conversations, optionally with "workload" (a name to group figures by), "max_tokens" and '
-            '"temperature". Repeatable: each file is a workload.',
+            'ShareGPT conversations, optionally with "workload" (a name to group figures by), "schema", "max_tokens" '
+            'and "temperature". Repeatable: each file is a workload.',
         ),
     ],
     draft: Annotated[
@@ -75,7 +75,8 @@ def plan(
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
     proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
-    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and vLLM's own drafters if given.
+    predictions and grammars if prompts have predictions or schemas, a draft model, Medusa heads, an EAGLE-3 head and
+    vLLM's own drafters if given.
     At most two engines run at once. Keep the machine otherwise idle.
 
     vLLM's own engine options follow after `--`: `vllm-spec plan --model M --prompts FILE -- --dtype bfloat16

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _WAKING_STEPS = 6
 # Labels over which values are added up.
 _SUMMED = ("method", "model_name", "engine")
+_VERIFIED = "vllm_spec_plugin:verified_tokens_total"
 
 
 def _metrics(llm: "LLM") -> dict[str, float]:
@@ -44,6 +45,9 @@ def _metrics(llm: "LLM") -> dict[str, float]:
                 labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k not in _SUMMED)
                 name = sample.name + (f"{{{labels}}}" if labels else "")
                 values[name] = values.get(name, 0.0) + sample.value
+                if sample.name == _VERIFIED:
+                    of_method = f"verified:{sample.labels['method']}"
+                    values[of_method] = values.get(of_method, 0.0) + sample.value
     return values
 
 
@@ -240,12 +244,25 @@ class Session:
             [EngineStep(**seen) for seen in self._watch.steps] if self._watch and job.record_steps else [],
         )
 
-    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
-        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
-        text = (*self._llm.get_tokenizer().encode(prompt), *token_ids)
-        request = CertifyRequest(text, {"temperature": 0.0, "max_tokens": 1, "logprobs": 2, "detokenize": False})
+    def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+
+        Args:
+            schema: JSON schema of the output; empty is none. The output is generated again, as a schema begins with
+                it. If rounding makes that another output, the schema does not count.
+        """
+        tokens, before = tuple(self._llm.get_tokenizer().encode(prompt)), list(token_ids)
+        params = {"temperature": 0.0, "logprobs": 2, "detokenize": False}
+        found: dict[int, float]
+        if schema:
+            again = params | {"max_tokens": len(before) + 1, "structured_outputs": {"json": schema}}
+            [[output]] = _generate(self._llm, Job([CertifyRequest(tokens, again)]))[0]
+            if output.token_ids[:-1] == before:
+                found = output.logprobs[-1]  # type: ignore[index]
+                return found
+        request = CertifyRequest((*tokens, *before), params | {"max_tokens": 1})
         [[output]] = _generate(self._llm, Job([request]))[0]
-        found: dict[int, float] = output.logprobs[0]  # type: ignore[index]
+        found = output.logprobs[0]  # type: ignore[index]
         return found
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 from vllm import SamplingParams
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
 from vllm_spec_tools.engines.jobs import Step
@@ -111,7 +111,9 @@ class SteppedEngine:
         params = SamplingParams(
             temperature=request.temperature,
             max_tokens=request.num_tokens,
-            ignore_eos=not request.may_end,
+            # Nothing may follow the end of a schema.
+            ignore_eos=not (request.may_end or request.schema),
+            structured_outputs=StructuredOutputsParams(json=request.schema) if request.schema else None,
             extra_args=self._options(request.prediction),
             output_kind=RequestOutputKind.DELTA,
         )

@@ -89,7 +89,7 @@ class JobResult:
     Attributes:
         prompt_logprobs: per request, per prompt token; None if not requested.
         metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
-            plugin's appended as "{label=value}".
+            plugin's appended as "{label=value}", and verified draft tokens as "verified:METHOD".
     """
 
     outputs: list[list[JobOutput]]
@@ -112,6 +112,10 @@ class JobResult:
     def rejected(self) -> int:
         """Draft tokens that were not accepted."""
         return int(self.metrics.get("vllm:spec_decode_num_draft_tokens", 0)) - self.accepted
+
+    def verified_of(self, method: str) -> int:
+        """Draft tokens of one of the plugin's methods that were verified."""
+        return int(self.metrics.get(f"verified:{method}", 0))
 
     @property
     def preemptions(self) -> int:
@@ -165,7 +169,11 @@ class EngineProcess(EngineChild):
         answer: LoadAnswer = self.ask(("load", job))
         return answer
 
-    def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
-        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
-        found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids)))
+    def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+
+        Args:
+            schema: JSON schema of the output; empty is none.
+        """
+        found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids), schema))
         return found

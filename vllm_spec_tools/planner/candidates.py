@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
+from vllm_spec_plugin.proposers.grammar.config import GrammarConfig
 from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
@@ -15,8 +16,9 @@ from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_tools.bench.records import LoadAnswer
 
 SUFFIX, PREDICTION, DRAFT_MODEL = method_of(SuffixConfig), method_of(PredictionConfig), method_of(DraftModelConfig)
-MEDUSA, EAGLE3 = method_of(MedusaConfig), method_of(Eagle3Config)
+MEDUSA, EAGLE3, GRAMMAR = method_of(MedusaConfig), method_of(Eagle3Config), method_of(GrammarConfig)
 TREE = f"{MEDUSA} tree"
+GRAMMAR_FIRST = f"{GRAMMAR} and {SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,13 @@ def chain_engines(
     eagle3: str | None = None,
     natives: Sequence[Mapping[str, Any]] = (),
     has_predictions: bool = False,
+    has_schemas: bool = False,
 ) -> tuple[Engine, ...]:
     """Returns the engines of all candidates that draft chains.
 
     Predicted outputs, suffixes and a draft model are members of one cascade, whose requests select one of them
-    or all: fewer engines to start.
+    or all: fewer engines to start. Grammars and suffixes are another one: models may not come after grammars on the V1
+    runner.
 
     Args:
         natives: vLLM's own drafters, speculative configs without a number of tokens.
@@ -90,6 +94,8 @@ def chain_engines(
     if draft is not None:
         members.append(_section(DRAFT_MODEL, draft))
     engines = [_cascade_engine(members, tokens) if len(members) > 1 else _engine(members[0], tokens)]
+    if has_schemas:
+        engines.append(_grammar_engine(tokens))
     if eagle3 is not None:
         engines.append(_engine(_section(EAGLE3, eagle3), tokens))
     for config in natives:
@@ -124,6 +130,17 @@ def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:
     )
     name = f"{', '.join(methods[:-1])} and {methods[-1]}"
     return Engine(name, cascade, tokens, (*alone, Candidate(CASCADE, cascade, lengths(tokens))))
+
+
+def _grammar_engine(tokens: int) -> Engine:
+    """Returns the engine of grammars: they are a candidate, and so are grammars before suffixes."""
+    grammar = _section(GRAMMAR)
+    both = {"method": CASCADE, "proposers": [grammar, _section(SUFFIX)]}
+    candidates = (
+        Candidate(GRAMMAR, grammar, lengths(tokens), GRAMMAR),
+        Candidate(GRAMMAR_FIRST, both, lengths(tokens)),
+    )
+    return Engine(GRAMMAR_FIRST, both, tokens, candidates)
 
 
 def _section(method: str, *models: str) -> dict[str, Any]:

@@ -142,7 +142,17 @@ def _costs(measured: MeasuredCandidate, candidate: Candidate, loads: Sequence[Lo
 
 def _load(measured: MeasuredCandidate, candidate: Candidate, workload: Workload) -> Load:
     by_length = {tokens: acceptance_of(measured, candidate, tokens, workload.name) for tokens in candidate.lengths}
-    return Load(workload.share, workload.num_tokens, by_length)
+    return Load(workload.share, _num_tokens(measured, workload), by_length)
+
+
+def _num_tokens(measured: MeasuredCandidate, workload: Workload) -> float:
+    """Mean output tokens of a workload's requests: schemas end them."""
+    if not workload.schemas:
+        return workload.num_tokens
+    phases = (
+        phase for sample in measured.of(NONE) if sample.workload == workload.name for phase in sample.answer.phases
+    )
+    return statistics.fmean(len(output.token_ids) for phase in phases for output in phase.progress.outputs)
 
 
 def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> float:

@@ -20,6 +20,8 @@ from vllm_spec_tools.engines.memory import weight_bytes
 from vllm_spec_tools.planner.candidates import (
     DRAFT_MODEL,
     EAGLE3,
+    GRAMMAR,
+    GRAMMAR_FIRST,
     MEDUSA,
     NONE,
     PREDICTION,
@@ -117,6 +119,8 @@ def memory_of(
     found[SUFFIX] = Memory(0, 0)
     if any(PREDICTION in engine for engine in facts):  # named after its proposers
         found[PREDICTION] = found[CASCADE] = Memory(0, 0)
+    if GRAMMAR_FIRST in facts:
+        found[GRAMMAR] = found[GRAMMAR_FIRST] = Memory(0, 0)
     if draft is not None:
         most = next(facts[name]["kv_bytes_per_token"] for name in facts if name.endswith(f" and {DRAFT_MODEL}"))
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), most - kv)

@@ -68,14 +68,14 @@ def make_plan(
     """
     workloads, sizes = workloads_of(prompts), replace(wanted.sizes, rounds=_MEASURING_ROUNDS)
     machine = NoiseGate(noise_budget / 2)
-    has_predictions = any(prompt.prediction for prompt in prompts)
     engines = chain_engines(
         wanted.draft,
         wanted.heads,
         wanted.tokens,
         eagle3=wanted.eagle3,
         natives=wanted.natives,
-        has_predictions=has_predictions,
+        has_predictions=any(prompt.prediction for prompt in prompts),
+        has_schemas=any(prompt.schema for prompt in prompts),
     )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
     for engine in likely:

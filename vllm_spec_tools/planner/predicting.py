@@ -30,8 +30,8 @@ class Acceptance:
         accepted = [0] * positions
         for phase in (phase for answer in answers for phase in answer.phases):
             outputs = phase.progress.outputs
-            # A request has one output token from its prompt, and one per step besides the accepted ones.
-            own = sum(len(output.token_ids) for output in outputs) - len(outputs) - phase.num_accepted_tokens
+            # The first of a request's steps is that with its prompt.
+            own = phase.progress.request_steps - len(outputs)
             request_steps += own
             drafts += phase.num_drafts
             for position, count in enumerate(phase.accepted_by_position[:positions]):
@@ -91,7 +91,7 @@ class Load:
     """
 
     share: float
-    num_tokens: int
+    num_tokens: float
     by_length: Mapping[int, Acceptance]
 
     def acceptance(self, tokens: int) -> Acceptance:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vllm_spec_tools.planner.candidates import NONE, PREDICTION, SUFFIX
+from vllm_spec_tools.planner.candidates import GRAMMAR, GRAMMAR_FIRST, NONE, PREDICTION, SUFFIX
 from vllm_spec_tools.planner.forecast import Forecast
 from vllm_spec_tools.planner.measuring import RECOMMENDED, Verified
 from vllm_spec_tools.report import Ratio, plural
@@ -87,7 +87,9 @@ def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
         return None
     following = max(others, key=lambda forecast: forecast.best[level].speedup)
     name = choice.candidate.name
-    reason = {SUFFIX: ", as text repeats", PREDICTION: ", as requests predict much of their outputs"}.get(name, "")
+    forced = ", as schemas force much of the outputs"
+    reasons = {SUFFIX: ", as text repeats", PREDICTION: ", as requests predict much of their outputs"}
+    reason = (reasons | {GRAMMAR: forced, GRAMMAR_FIRST: forced}).get(name, "")
     gives = f"{_gives(choice, level)}, {_gives(following, level)}"
     return f"{name} is the best{reason}: tokens per request and step at {plural(level, 'stream')}: {gives}."
 

@@ -16,8 +16,9 @@ class Workload:
 
     Attributes:
         name: of the kind, with the temperature where the kind has several.
-        num_tokens: that each gets, on average, rounded.
+        num_tokens: that each gets, or at most if it has a schema, on average, rounded.
         predictions: of each prompt's output; none has one if there are none here.
+        schemas: of each prompt's output, as JSON; none has one if there are none here.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Workload:
     num_tokens: int
     texts: tuple[str, ...]
     predictions: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
 
 
 def workloads_of(requests: Sequence[LoadRequest]) -> tuple[Workload, ...]:
@@ -42,6 +44,7 @@ def workloads_of(requests: Sequence[LoadRequest]) -> tuple[Workload, ...]:
             round(statistics.fmean(request.num_tokens for request in own)),
             tuple(request.prompt for request in own),
             tuple(request.prediction for request in own) if any(request.prediction for request in own) else (),
+            tuple(request.schema for request in own) if any(request.schema for request in own) else (),
         )
         for (kind, temperature), own in groups.items()
     )
@@ -51,13 +54,15 @@ def batch_job(workload: Workload, streams: int, number: int, seed: int, num_toke
     """Returns a workload's requests of a round, all sent at once, whose steps are recorded.
 
     Args:
-        num_tokens: that each request gets.
+        num_tokens: that each request gets, or at most if it has a schema.
     """
-    texts = prompts_of_round(workload.texts, streams, number)
-    predictions = prompts_of_round(workload.predictions, streams, number) if workload.predictions else ("",) * streams
+    texts, predictions, schemas = (
+        prompts_of_round(own, streams, number) if own else ("",) * streams
+        for own in (workload.texts, workload.predictions, workload.schemas)
+    )
     requests = (
-        LoadRequest(workload.name, text, workload.temperature, num_tokens, prediction)
-        for text, prediction in zip(texts, predictions, strict=True)
+        LoadRequest(workload.name, text, workload.temperature, num_tokens, prediction, schema=schema)
+        for text, prediction, schema in zip(texts, predictions, schemas, strict=True)
     )
     phase = Phase(tuple(requests), streams * num_tokens, is_pass=True)
     return LoadJob(streams, (phase,), seed + number, record_steps=True)

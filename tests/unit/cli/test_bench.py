@@ -39,6 +39,22 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return asked
 
 
+def test_structured_outputs_are_built_in_but_no_default_and_a_file_may_have_them(
+    tmp_path: Path, swept: SimpleNamespace
+) -> None:
+    command = ["bench", "--arm", "stock:ngram", "--levels", "1", "--rounds", "3"]
+    assert run(*command).exit_code == 0
+    assert swept.plan.cells == (("easy", 1),)
+    assert run(*command, "--workload", "json").exit_code == 0
+    [phase] = swept.plan.job(("json", 1), 0).phases
+    assert all(json.loads(request.schema)["type"] == "object" for request in phase.requests)
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"prompt": "x", "workload": "json", "schema": {"enum": ["one"]}}))
+    assert run(*command, "--prompts", path).exit_code == 0
+    [phase] = swept.plan.job(("json", 1), 0).phases
+    assert [request.schema for request in phase.requests] == ['{"enum": ["one"]}']
+
+
 def test_options_come_to_cells_and_arms_and_everything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SimpleNamespace
 ) -> None:

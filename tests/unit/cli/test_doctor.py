@@ -1,6 +1,7 @@
 """`vllm-spec doctor`."""
 
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.unit.cli.running import run
@@ -64,3 +65,23 @@ def test_options_of_a_server_need_a_model():
     result = run("doctor", "--pipeline-parallel-size", "2")
     assert result.exit_code == 2
     assert "with --model only" in result.stderr
+
+
+def test_it_says_how_back_ends_of_structured_output_draft_and_whether_they_are_installed(monkeypatch):
+    def found(package: str) -> str:
+        if package == "outlines_core":
+            raise PackageNotFoundError
+        return version(package)
+
+    monkeypatch.setattr(import_module("vllm_spec_tools.cli.doctor"), "version", found)
+    result = run("doctor", "--config", CONFIGS / "grammar.yaml")
+    assert result.exit_code == 0, result.stderr
+    told = rows(result.stdout)
+    installed = {"xgrammar": "xgrammar", "guidance": "llguidance"}
+    for name, package in installed.items():
+        assert told[name].split("  ")[0] == "drafts from forced texts"
+        assert told[name].endswith(f"installed: {version(package)}")
+    assert told["outlines"].startswith("drafts from masks")
+    assert told["outlines"].endswith("not installed")
+    assert told["lm-format-enforcer"].startswith("refused by vLLM with speculation")
+    assert "back ends" not in run("doctor", "--config", CONFIGS / "suffix.yaml").stdout

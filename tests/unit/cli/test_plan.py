@@ -61,6 +61,13 @@ def test_mistakes_are_told_before_anything_starts(
     assert not seen
 
 
+def test_schemas_of_prompts_are_part_of_the_traffic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = planned(monkeypatch)
+    (tmp_path / "p.jsonl").write_text('{"prompt": "x", "schema": {"type": "boolean"}}\n' + PROMPT)
+    assert run("plan", *MODEL, "--prompts", "p.jsonl").exit_code == 0
+    assert [prompt.schema for prompt in seen["prompts"]] == ['{"type": "boolean"}', ""]
+
+
 def test_options_come_to_what_is_planned_and_everything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from benchmarks import figures
-from benchmarks.figures import HASH_KEY, PAGES, RESULTS, markers, parse, picture_of, rendered
+from benchmarks.figures import HASH_KEY, PAGES, RESULTS, markers, parse, picture_of, rendered, svg_of
+from benchmarks.token_picture import token_picture
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.config.former import without_former
 
@@ -37,6 +38,13 @@ def test_pictures_are_of_their_results() -> None:
     for one in shown:
         with Image.open(picture_of(one)) as image:
             assert image.text[HASH_KEY] == figures.hash_of(one.names), "run: make figures"  # type: ignore[attr-defined]
+
+
+def test_pictures_of_tokens_are_of_their_results() -> None:
+    shown = [parse(marker)[1] for marker in MARKERS if marker.split()[0] == "tokens"]
+    assert {svg_of(one) for one in shown} == set(RESULTS.glob("*.svg"))
+    for one in shown:
+        assert svg_of(one).read_text() == token_picture(one.runs[0]["tokens"]), "run: make figures"
 
 
 def test_no_results_or_pictures_are_left_over() -> None:

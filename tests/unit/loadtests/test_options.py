@@ -118,8 +118,15 @@ def test_a_prompts_own_keys_come_before_the_options() -> None:
             "prediction": {"type": "content", "content": "b"},
         },
     )
-    chat = GivenPrompt(messages=[Message(role="user", content="b")])
-    assert request_of(chat, "m", {}) == (CHAT, {"model": "m", "messages": [{"role": "user", "content": "b"}]})
+    chat = GivenPrompt(messages=[Message(role="user", content="b")], schema={"type": "object"})
+    assert request_of(chat, "m", {}) == (
+        CHAT,
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "b"}],
+            "structured_outputs": {"json": {"type": "object"}},
+        },
+    )
 
 
 def test_a_given_file_takes_the_place_of_a_scenarios_own_and_is_read_once(tmp_path: Path) -> None:

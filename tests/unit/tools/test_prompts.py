@@ -81,6 +81,8 @@ def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
         ({"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, "either `prompt` or `messages`"),
         ({"messages": [{"role": "assistant", "content": "y"}]}, "messages: nothing before the assistant's"),
         ({"prompt": "x", "workload": 3}, "line 2: workload: "),
+        ({"prompt": "x", "schema": '{"type": "object"}'}, "line 2: schema: Input should be a valid dictionary"),
+        ({"prompt": "x", "output_schema": {}}, "line 2: output_schema: unknown key"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: str) -> None:
@@ -90,6 +92,17 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: 
     assert f"--prompts {path}, " in str(error.value)
     assert message in str(error.value)
     assert "allowed: JSON Lines or a JSON list" in str(error.value)
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {}])
+def test_outputs_may_have_a_schema(tmp_path: Path, schema: dict[str, str]) -> None:
+    path = write(
+        tmp_path / "p.jsonl",
+        {"prompt": "x", "schema": schema},
+        {"conversations": SHAREGPT, "schema": schema},
+        {"prompt": "x"},
+    )
+    assert [one.output_schema for one in read_prompts([path])] == [schema, schema, None]
 
 
 def test_files_that_are_none_are_told(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from vllm_spec_tools.bench.rounds import with_warm_ups
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
 
-# Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
-TopTwo = Callable[[str, tuple[int, ...]], dict[int, float]]
+# Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id. The schema
+# of the output comes last.
+TopTwo = Callable[[str, tuple[int, ...], str], dict[int, float]]
 
 
 @dataclass(frozen=True)
@@ -47,29 +48,31 @@ def compare(
     """
     references = {run.round: run for run in theirs}
     pairs = [
-        (prompt, *_shared(our, their))
+        (request, *_shared(our, their))
         for run in ours
         if run.round in references
-        for prompt, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
+        for request, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
     ]
     found = first_differences(
         [tokens for _, tokens, _ in pairs],
         [tokens for _, _, tokens in pairs],
-        lambda i, position: top_two(pairs[i][0], tuple(pairs[i][2][:position])),
+        lambda i, position: top_two(pairs[i][0].prompt, tuple(pairs[i][2][:position]), pairs[i][0].schema),
         tolerance,
     )
     rounding = sum(one.is_tie for one in found)
     return Agreement(len(pairs), rounding, len(found) - rounding)
 
 
-def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[str, LoadOutput, LoadOutput]]:
-    """Prompts of requests at temperature 0 of which both arms wrote something, with what they wrote."""
+def _greedy_pairs(
+    run: LoadRun, reference: LoadRun, job: LoadJob
+) -> Iterator[tuple[LoadRequest, LoadOutput, LoadOutput]]:
+    """Requests at temperature 0 of which both arms wrote something, with what they wrote."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
             # The list of requests starts again at its end.
             request = phase.requests[number % len(phase.requests)]
             if request.temperature == 0 and all(output.token_ids for output in pair):
-                yield request.prompt, *pair
+                yield request, *pair
 
 
 def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
@@ -189,8 +192,8 @@ def run_sweep(
         job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
         return engines.of(name, number).load(job)
 
-    def top_two(prompt: str, token_ids: tuple[int, ...]) -> dict[int, float]:
-        return engines.of(names[0]).top_two(prompt, token_ids)
+    def top_two(prompt: str, token_ids: tuple[int, ...], schema: str) -> dict[int, float]:
+        return engines.of(names[0]).top_two(prompt, token_ids, schema)
 
     try:
         for number, cell, name, is_warm_up in with_warm_ups(

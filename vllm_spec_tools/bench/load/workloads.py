@@ -1,5 +1,6 @@
 """Workloads: the requests of the streams."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.load.schemas import STRUCTURED
 from vllm_spec_tools.bench.prompts import PROMPTS
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 
@@ -16,7 +18,7 @@ from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 if TYPE_CHECKING:
     from vllm_spec_tools.prompts import GivenPrompt
 
-EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
+EASY, HARD, MIXED, SWITCHING, EQUAL, JSON = "easy", "hard", "mixed", "switching", "equal", "json"
 # The first of a process's passes of `equal`.
 FIRST_PASS = "equal, first pass"
 TITLES = {
@@ -26,6 +28,7 @@ TITLES = {
     SWITCHING: "text that turns (switching)",
     EQUAL: "requests of equal length, all at once (equal)",
     FIRST_PASS: "the same, first pass of a process",
+    JSON: "structured output (json)",
 }
 WORKLOADS = tuple(workload for workload in TITLES if workload != FIRST_PASS)
 SWITCHES = (EASY, HARD, EASY)
@@ -37,6 +40,8 @@ _SHORTEST, _LONGEST = 0.5, 1.5
 # Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
 PASSES, WARM_PASSES = 5, 3
 _WARM_UP_TOKENS, _LEAST_TOKENS = 16, 2
+# Of `json`, maximum output tokens over the mean of others: its requests end where their schemas end.
+_ROOM = 4
 _LEAST_WARM_UP_TOKENS = 64
 
 
@@ -77,9 +82,10 @@ def load_job(
     that draws its drafts from its own distribution is not: the two distributions are flat, and alike.) `mixed` has the
     two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase.
     `equal` is passes of the same requests at temperature 0, all sent at once, each of `request_tokens` tokens, without
-    a warm-up.
+    a warm-up. `json` is other prompts at temperature 0, each with a JSON schema, which ends its request.
 
     Args:
+        prompts: beginnings of the texts of all workloads but `json`.
         number: of the round, from 0; each has other requests.
     """
     rng = random.Random(f"{seed} {number} {workload}")
@@ -103,6 +109,9 @@ def load_job(
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
+        if kind == JSON:
+            requests.append(_structured(first + index, sizes))
+            continue
         length = varied(rng, sizes.request_tokens)
         requests.append(_request(kind, prompts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
@@ -146,7 +155,8 @@ def requests_of(
                 "a shorter prompt, or fewer output tokens"
             )
         own_temperature = temperature if one.temperature is None else one.temperature
-        found.append(LoadRequest(one.workload, text, own_temperature, tokens, one.prediction or "", may_end))
+        schema = "" if one.output_schema is None else json.dumps(one.output_schema)
+        found.append(LoadRequest(one.workload, text, own_temperature, tokens, one.prediction or "", may_end, schema))
     return tuple(found)
 
 
@@ -171,7 +181,16 @@ def _num_tokens(streams: int, sizes: LoadSizes, *, is_warm_up: bool) -> int:
 
 
 def _request(kind: str, prompts: tuple[str, ...], index: int, num_tokens: int, sizes: LoadSizes) -> LoadRequest:
-    turn, which = divmod(index, len(prompts))
-    # A different prompt for each index: the prefix cache would have an earlier one.
-    prompt = f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]
+    prompt = _prompt(prompts, index)
     return LoadRequest(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)
+
+
+def _structured(index: int, sizes: LoadSizes) -> LoadRequest:
+    prompt, schema = _prompt([text for text, _ in STRUCTURED], index), STRUCTURED[index % len(STRUCTURED)][1]
+    return LoadRequest(JSON, prompt, 0.0, _ROOM * sizes.request_tokens, may_end=True, schema=schema)
+
+
+def _prompt(prompts: Sequence[str], index: int) -> str:
+    """Returns a different prompt for each index: the prefix cache would have an earlier one."""
+    turn, which = divmod(index, len(prompts))
+    return f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]

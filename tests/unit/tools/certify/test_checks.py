@@ -1,16 +1,16 @@
 """Outcomes of checks."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from tests.unit.tools.certify.markov import PROMPT, MarkovLaw, output
-from vllm_spec_tools.certify.baseline import Baseline
-from vllm_spec_tools.certify.checks import follows_schema, sampling_check
+from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, _half_structured
+from vllm_spec_tools.certify.checks import check_json, follows_schema, sampling_check
 from vllm_spec_tools.certify.results import Check
 from vllm_spec_tools.certify.samples import TokenSamples
-from vllm_spec_tools.engines.jobs import JobOutput, Step
+from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult, Step
 
 VALID = '[{"name":"self","size":true},{"name":"value","size":false},{"name":"self","size":true}]'
 
@@ -78,3 +78,60 @@ def test_nothing_is_said_where_the_samples_without_speculation_fail_as_well() ->
 )
 def test_json_follows_the_schema_or_not(text: str, reason: str, content: str | None, follows: bool) -> None:
     assert follows_schema(JobOutput([], text, reason, None, None, content=content)) == follows
+
+
+class JsonEngine:
+    """Writes valid JSON; a sampled output's tokens are its seed, or another number where there are drafts."""
+
+    def __init__(self, from_grammar: int, wrong_seed: int | None = None) -> None:
+        self.from_grammar, self.wrong_seed = from_grammar, wrong_seed
+
+    def run(self, job: Job) -> JobResult:
+        is_drafted = all("extra_args" not in request.params for request in job.requests)
+        outputs = [[self.output(request.params, is_drafted)] for request in job.requests]
+        metrics = {"vllm:spec_decode_num_draft_tokens": 500.0, "verified:grammar": float(self.from_grammar)}
+        return JobResult(outputs, [], [], metrics, 1.0)
+
+    def output(self, params: dict[str, Any], is_drafted: bool) -> JobOutput:
+        seed = params.get("seed", 0)
+        token = 99 if is_drafted and seed == self.wrong_seed else seed
+        return JobOutput([token], VALID, "stop", None, None)
+
+
+def checked_json(from_grammar: int, wrong_seed: int | None = None, **options: Any) -> Check:
+    requests = [CertifyRequest(PROMPT, {"temperature": float(i % 2)}) for i in range(4)]
+    engine: Any = JsonEngine(from_grammar, wrong_seed)
+    known = SimpleNamespace(
+        json=engine.run(Job(requests)),
+        work=SimpleNamespace(json=requests),
+        facts={"dtype": "float32", "reasoning_end": None},
+    )
+    return check_json(engine, cast(Baseline, known), "as configured", **options)
+
+
+@pytest.mark.parametrize(("from_grammar", "outcome"), [(0, "not tested"), (39, "not tested"), (40, "exact")])
+def test_only_drafts_from_the_grammar_count_where_there_should_be_some(from_grammar: int, outcome: str) -> None:
+    check = checked_json(from_grammar, uses_grammar=True)
+    assert (check.outcome, check.is_required, check.drafted) == (outcome, True, 500)
+    assert f"4 outputs, all valid; {from_grammar} draft tokens from the grammar" in check.detail
+    others = checked_json(from_grammar)
+    assert (others.outcome, others.is_required, others.detail) == ("exact", False, "4 outputs, all valid")
+
+
+def test_seeded_json_with_drafts_from_the_grammar_is_that_without_drafts() -> None:
+    check = checked_json(500, wrong_seed=3, uses_grammar=True)
+    assert check.outcome == "not exact"
+    assert "1 of 2 with a seed differ from those without drafts" in check.detail
+    # Where seeded outputs depend on drafts nothing is compared.
+    assert checked_json(500, wrong_seed=3, uses_grammar=True, has_seeds=False).outcome == "exact"
+
+
+def test_every_second_request_has_the_schema_which_ends_it() -> None:
+    params = {"temperature": 0.5, "ignore_eos": True}
+    free, structured, _ = _half_structured([CertifyRequest(PROMPT, params)] * 3)
+    assert free.params == params == {"temperature": 0.5, "ignore_eos": True}
+    assert structured.params == {
+        "temperature": 0.5,
+        "ignore_eos": False,
+        "structured_outputs": {"json": SCHEMA},
+    }

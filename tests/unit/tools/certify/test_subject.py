@@ -49,6 +49,12 @@ def test_a_draft_is_accepted_whole_at_the_depth_of_its_tree(tmp_path: Path) -> N
     assert automatic.engines[AS_GIVEN][1] == load_config(CONFIGS / "medusa_tree.yaml").draft_length.tokens
 
 
+def test_grammars_are_told_so_that_requests_have_some(tmp_path: Path) -> None:
+    assert plugin_subject(CONFIGS / "grammar.yaml", tmp_path).uses_grammar
+    assert not plugin_subject(CONFIGS / "suffix.yaml", tmp_path).uses_grammar
+    assert not stock_subject(json.dumps({"method": "ngram", "num_speculative_tokens": 5})).uses_grammar
+
+
 @pytest.mark.parametrize(
     ("text", "is_v2", "seeds", "by_vllm"),
     [

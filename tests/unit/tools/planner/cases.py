@@ -75,7 +75,7 @@ def answer(
     total = prompts.seconds + STEPS * step.seconds
     steps = [prompts, *[step] * STEPS]
     counts = (drafts, drafts * tokens, sum(accepted))
-    progress = Progress([total], [level * (1 + STEPS) + sum(accepted)], request_steps, outputs=outputs)
+    progress = Progress([total], [level * (1 + STEPS) + sum(accepted)], request_steps + level, outputs=outputs)
     return LoadAnswer(total, [PhaseAnswer(progress, *counts, accepted)], steps)
 
 

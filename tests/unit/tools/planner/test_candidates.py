@@ -35,6 +35,17 @@ def test_several_proposers_share_an_engine_and_are_a_cascade(
     assert engine.candidates[-1].proposer == engine.proposer
 
 
+def test_grammars_are_a_candidate_where_requests_have_schemas_also_before_suffixes() -> None:
+    first, engine = chain_engines(DRAFT, None, 16, has_predictions=True, has_schemas=True)
+    assert first == chain_engines(DRAFT, None, 16, has_predictions=True)[0]
+    assert [(one.name, one.method, one.lengths[-1]) for one in engine.candidates] == [
+        ("grammar", "grammar", 16),
+        ("grammar and suffix", None, 16),
+    ]
+    assert [proposer.method for proposer in parse_config(engine.sections, "it").proposers] == ["grammar", "suffix"]
+    assert engine.candidates[1].proposer == engine.proposer
+
+
 def test_heads_have_an_engine_of_their_own_and_draft_no_more_than_there_are(heads: Heads) -> None:
     *_, engine = chain_engines(DRAFT, heads, 8)
     assert engine.tokens == 4
@@ -69,7 +80,7 @@ def test_every_candidate_can_be_served(heads: Heads, tokens: int) -> None:
         *chain_engines(DRAFT, heads, tokens, eagle3=HEAD, natives=({"method": "mtp"},)),
         tree_engine(heads, tokens),
         *chain_engines(None, None, tokens),
-        *chain_engines(DRAFT, None, tokens, has_predictions=True),
+        *chain_engines(DRAFT, None, tokens, has_predictions=True, has_schemas=True),
     ]
     for engine in engines:
         assert parse_config(engine.sections, "it").draft_length.tokens == engine.tokens

@@ -1,9 +1,11 @@
 """Tests forecasts from jobs, and how large a tree is worth measuring."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.theory.leviathan import expected_tokens
-from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, expensive, measured
+from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, STEPS, WORKLOADS, cheap, expensive, measured
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig, read_heads_config
 from vllm_spec_plugin.proposers.registry import CASCADE
@@ -44,6 +46,18 @@ def test_it_is_what_acceptance_and_costs_come_to(found: dict, name: str, level: 
     plain = 65 * cheap(level) + level * PROMPT
     assert prediction.speedup == pytest.approx(plain / ((1 + 64 / per_step) * step + level * PROMPT), rel=0.01)
     assert prediction.ttft == pytest.approx(step + PROMPT, rel=0.01)
+
+
+def test_requests_with_a_schema_are_as_long_as_they_were() -> None:
+    """Half as long as they may be, so that prompts take more of the time, and drafts gain less."""
+    usually, longest = (tuple(replace(one, num_tokens=n) for one in WORKLOADS) for n in (1 + STEPS, 2 * STEPS))
+    structured = tuple(replace(workload, schemas=("{}",) * len(workload.texts)) for workload in longest)
+    usual, long, ended = (
+        {one.candidate.name: one for one in forecasts(measured(), workloads, LEVELS)}[DRAFT_MODEL].best[1].speedup
+        for workloads in (usually, longest, structured)
+    )
+    assert ended == pytest.approx(usual)
+    assert ended < long
 
 
 def test_the_best_is_the_best_of_all(found: dict) -> None:

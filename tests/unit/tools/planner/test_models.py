@@ -37,6 +37,7 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
     facts = {
         NONE: {"dtype": DTYPE, "kv_bytes_per_token": 4096},
         "suffix and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": 4608},
+        "grammar and suffix": {"dtype": DTYPE, "kv_bytes_per_token": 4096},
         "eagle3": {"dtype": DTYPE, "kv_bytes_per_token": 5120},
         "vllm eagle3": {"dtype": DTYPE, "kv_bytes_per_token": 5120},
         "vllm ngram": {"dtype": DTYPE, "kv_bytes_per_token": 4096},
@@ -48,6 +49,8 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
     assert {name: taken.kv_per_token for name, taken in found.items()} == {
         TARGET: 4096,
         "suffix": 0,
+        "grammar": 0,
+        "grammar and suffix": 0,
         "draft_model": 512,
         "cascade": 512,
         "medusa": 0,
@@ -61,6 +64,7 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
     assert found["draft_model"].weights == pytest.approx(4 * 0.9e6, rel=0.01)
     assert found["eagle3"].weights == pytest.approx(4 * 1.6e6, rel=0.1)
     assert found["suffix"].weights == 0
+    del facts["grammar and suffix"]
     assert list(memory_of(str(model_path("target")), None, None, facts)) == [TARGET, "suffix"]
 
 

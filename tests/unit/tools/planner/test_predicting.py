@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.theory import leviathan
 from tests.unit.tools.planner.cases import STEPS, answer
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
+from vllm_spec_tools.bench.records import LoadAnswer, LoadOutput, PhaseAnswer, Progress
 from vllm_spec_tools.planner import generalised
 from vllm_spec_tools.planner.generalised import StepCosts
 from vllm_spec_tools.planner.predicting import Acceptance, Costs, Load, Prediction, fastest, predict
@@ -152,6 +153,13 @@ def test_counts_add_up_over_jobs() -> None:
     assert found.rates == pytest.approx([2 / 3, 0.5, 0.4])
     assert found.length == pytest.approx(1 + 340 / 300)
     assert found.tokens_per_step == pytest.approx(1 + 340 / 300)
+
+
+def test_a_step_that_ends_a_request_with_a_draft_token_is_a_step() -> None:
+    """Its bonus token is dropped: after the prompt's token come two of a step, and two drafts that end the request."""
+    progress = Progress([1.0], [5], 3, outputs=[LoadOutput([1, 2, 3, 4, 5], True)])
+    found = Acceptance.of([LoadAnswer(1.0, [PhaseAnswer(progress, 2, 3, 3, [2, 1])])], 2)
+    assert (found.request_steps, found.accepted, found.draft_share) == (2, (2, 1), 1)
 
 
 def test_steps_without_a_draft_give_one_token() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_tools.bench.records import LoadRequest
-from vllm_spec_tools.planner.traffic import load_job, workloads_of
+from vllm_spec_tools.planner.traffic import batch_job, load_job, workloads_of
 
 REQUESTS = [LoadRequest("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]
 
@@ -20,6 +20,20 @@ def test_requests_are_gathered_by_workload_and_temperature_with_their_prediction
     assert (warm.name, warm.temperature) == ("chat, T = 0.7", 0.7)
     assert (hot.name, hot.share) == ("chat, T = 1", 0.25)
     assert (edit.predictions, warm.predictions) == (("p", ""), ())
+
+
+def test_schemas_stay_with_their_prompts() -> None:
+    requests = [LoadRequest("json", f"text {i}", 0.0, 20, schema=f'{{"enum": [{i}]}}' if i else "") for i in range(3)]
+    [workload] = workloads_of(requests)
+    given = {request.prompt: request.schema for request in requests}
+    assert workload.schemas == tuple(given.values())
+    for job in (batch_job(workload, 2, 1, 0, 20), load_job(requests, 2, 1, 0, 4)):
+        sent = job.phases[0].requests
+        assert {request.prompt: request.schema for request in sent}.items() <= given.items()
+        assert any(request.schema for request in sent)
+    [free] = workloads_of(REQUESTS)
+    assert free.schemas == ()
+    assert not any(request.schema for request in batch_job(free, 2, 1, 0, 20).phases[0].requests)
 
 
 def test_every_request_comes_before_one_comes_again_and_lengths_differ() -> None:

@@ -138,7 +138,7 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     # The arm without drafts is asked, once for each text.
     assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))
-    assert asked[0] == (NONE, "a", (1, 2))
+    assert asked[0] == (NONE, "a", (1, 2), "")
 
 
 def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:
@@ -174,13 +174,14 @@ def test_a_runs_latencies_are_percentiles_over_its_requests() -> None:
 Texts = list[tuple[list[int], bool]]
 
 
-def nothing(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
+def nothing(prompt: str, text: tuple[int, ...], schema: str) -> dict[int, float]:
     raise AssertionError("nothing to ask")
 
 
 def job(*temperatures: float) -> LoadJob:
     requests = (
-        LoadRequest("easy", f"prompt {place}", temperature, 9) for place, temperature in enumerate(temperatures)
+        LoadRequest("easy", f"prompt {place}", temperature, 9, schema=str(place))
+        for place, temperature in enumerate(temperatures)
     )
     return LoadJob(1, (Phase(tuple(requests), 9),), 0)
 
@@ -214,13 +215,13 @@ def test_outputs_agree_as_far_as_both_got(ours: Texts, theirs: Texts, expected: 
 def test_the_two_tokens_are_weighed_after_the_text_that_both_share() -> None:
     asked = []
 
-    def top_two(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
-        asked.append((prompt, text))
+    def top_two(prompt: str, text: tuple[int, ...], schema: str) -> dict[int, float]:
+        asked.append((prompt, text, schema))
         return {5: -1.0, 6: -1.0}
 
     ours, theirs = [([3], True), ([1, 2, 6, 9], True)], [([3], True), ([1, 2, 5, 8], True)]
     assert compared(ours, theirs, top_two) == Agreement(2, 1, 0)
-    assert asked == [("prompt 1", (1, 2))]
+    assert asked == [("prompt 1", (1, 2), "1")]
 
 
 @pytest.mark.parametrize(("distance", "expected"), [(1e-5, Agreement(1, 1, 0)), (0.5, Agreement(1, 0, 1))])

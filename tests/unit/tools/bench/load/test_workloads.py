@@ -1,13 +1,18 @@
 """Tests the prompts of the streams."""
 
+import json
+from typing import Any
+
 import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.load.schemas import STRUCTURED
 from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
     HARD,
+    JSON,
     MIXED,
     SWITCHING,
     WORKLOADS,
@@ -63,16 +68,49 @@ def test_switching_turns_all_streams_at_once_with_a_request_each() -> None:
         assert all(request.num_tokens == 2 * 400 for request in phase.requests)
 
 
+@pytest.mark.parametrize("streams", [1, 8, 32])
+def test_structured_outputs_have_different_prompts_and_a_schema_of_several_keys(streams: int) -> None:
+    requests = job(JSON, streams).phases[0].requests
+    assert len({request.prompt for request in requests}) == len(requests)
+    assert {(request.kind, request.temperature, request.num_tokens) for request in requests} == {(JSON, 0.0, 160)}
+    schemas = {request.schema for request in requests}
+    assert len(schemas) > 3
+    for schema in map(json.loads, schemas):
+        assert len(schema["properties"]) >= 3
+        assert "enum" in str(schema)
+    # A prompt has its schema in all rounds.
+    later = job(JSON, streams, number=4).phases[0].requests
+    assert {one.prompt.split(": ")[1]: one.schema for one in later} == {
+        one.prompt.split(": ")[1]: one.schema for one in requests
+    }
+
+
+def test_schemas_bound_strings_numbers_and_lists() -> None:
+    """A small model would go on for as long as it may."""
+
+    def bounded(schema: dict[str, Any]) -> bool:
+        if "enum" in schema:
+            return True
+        if schema["type"] == "object":
+            return all(map(bounded, schema["properties"].values())) and not schema["additionalProperties"]
+        if schema["type"] == "array":
+            return "maxItems" in schema and bounded(schema["items"])
+        return schema["type"] == "boolean" or "maximum" in schema or "{1,12}" in schema["pattern"]
+
+    assert all(bounded(json.loads(schema)) for _, schema in STRUCTURED)
+
+
 def test_options_count_where_a_prompt_says_nothing() -> None:
     given = [
         GivenPrompt(prompt="x = 1"),
         GivenPrompt(prompt="x", max_tokens=5, temperature=0.5, workload="w", prediction="p"),
         GivenPrompt(prompt="x", max_tokens=500),
-        GivenPrompt(prompt="x", max_tokens=1),
+        GivenPrompt(prompt="x", max_tokens=1, schema={"enum": ["one", "two"]}),
     ]
     found = requests_of(given, TARGET, 0.3, 64, may_end=False)
     assert [(one.num_tokens, one.temperature) for one in found] == [(64, 0.3), (5, 0.5), (64, 0.3), (2, 0.3)]
     assert found[1] == LoadRequest("w", "x", 0.5, 5, "p")
+    assert [one.schema for one in found] == ["", "", "", '{"enum": ["one", "two"]}']
     ending = requests_of(given, TARGET, 0.3, 64, may_end=True)
     assert [(one.num_tokens, one.may_end) for one in ending] == [(64, True), (5, True), (500, True), (2, True)]
 
