@@ -162,6 +162,21 @@ def grammar_at_the_first_row_only() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def grammar_keeps_a_step() -> Iterator[None]:
+    """One step of a draft from a grammar is not undone."""
+    from vllm_spec_plugin.proposers.grammar.state import Trial
+
+    leave = Trial.__exit__
+
+    def leave_early(self: Trial, *error: Any) -> None:
+        self._num_steps = max(self._num_steps - 1, 0)
+        leave(self, *error)
+
+    with mock.patch.object(Trial, "__exit__", leave_early):
+        yield
+
+
+@contextlib.contextmanager
 def stale_target_kv() -> Iterator[None]:
     """Keeps the key and value of rejected draft tokens; positions without a rejection get none."""
     from vllm_spec_plugin.v1.runner import SpecRunnerMixin
@@ -195,6 +210,7 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
         penalise_without_drafts,
         one_noise_for_all_positions,
         grammar_at_the_first_row_only,
+        grammar_keeps_a_step,
         stale_target_kv,
         keep_some_rejected,
         noise_of_the_next_position,

@@ -22,6 +22,8 @@ class Storm:
     num_requests: int  # A third of them is aborted, a tenth refused.
     num_tokens: int  # Most tokens of an output.
     seed: int = 0  # Decides what comes when.
+    # Keyword arguments of `StructuredOutputsParams`, which come round about by prompt; without any outputs are free.
+    structures: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass
@@ -63,8 +65,9 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
                 _refuse(engine, rng, name, storm.prompts[outcome.prompt])
                 outcome.end = "refused"
                 continue
-            options = rng.choice(OPTIONS)
-            _add(engine, name, storm.prompts[outcome.prompt], outcome.num_tokens, options)
+            options, structures = rng.choice(OPTIONS), storm.structures
+            structure = structures[outcome.prompt % len(structures)] if structures else None
+            _add(engine, name, storm.prompts[outcome.prompt], outcome.num_tokens, options, structure)
             at_work[name] = outcome
             if rng.random() < 1 / 3 / 0.9:
                 aborts[name] = step + int(rng.expovariate(1 / 20))
@@ -94,10 +97,24 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
     return outcomes
 
 
-def _add(engine: Any, name: str, prompt: Tokens, num_tokens: int, options: dict[str, Any]) -> None:
+def _add(
+    engine: Any,
+    name: str,
+    prompt: Tokens,
+    num_tokens: int,
+    options: dict[str, Any],
+    structure: dict[str, Any] | None = None,
+) -> None:
     from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
 
-    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, extra_args=options or None)
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=num_tokens,
+        ignore_eos=True,
+        extra_args=options or None,
+        structured_outputs=StructuredOutputsParams(**structure) if structure else None,
+    )
     engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
+from tests.engine.arms import DISTANT, DRAFT_MODEL, GRAMMAR, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
 from tests.engine.jobs import hooked
 from tests.engine.sabotage import environment
 from tests.sizes import is_full
@@ -37,6 +37,7 @@ SABOTAGES = {
     "penalise_without_drafts": ("penalties", DRAFT_MODEL),
     "one_noise_for_all_positions": ("seeds", LOOKUP),
     "grammar_at_the_first_row_only": ("JSON", LOOKUP),
+    "grammar_keeps_a_step": ("JSON", GRAMMAR),
 }
 if is_full():
     # Checks that others above test, too.
@@ -53,7 +54,7 @@ REASONING_END = 1476
 
 def engine_of(config: str) -> Engine:
     """One with the parser where the checks of JSON run, which need it."""
-    return Engine(config=config, options=tuple(REASONING.items()) if config == LOOKUP else ())
+    return Engine(config=config, options=tuple(REASONING.items()) if config in (LOOKUP, GRAMMAR) else ())
 
 
 class Sabotaged:

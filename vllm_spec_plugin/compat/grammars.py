@@ -224,6 +224,15 @@ class GuidanceState(MaskedGrammar):
         self._matcher, self._encode = grammar.ll_matcher, grammars.encoder(grammar.ll_tokenizer)
         # Number of tokens of each step.
         self._steps: list[int] = []
+        params = request.sampling_params
+        assert params is not None, "its output is structured"
+        # vLLM's grammar refuses a step's tokens if any follow the end: there must be no draft of it.
+        self._goes_on_after_end, self._end = params.ignore_eos, grammar.ll_tokenizer.eos_token
+
+    @property
+    def stop_token_ids(self) -> Sequence[int]:
+        """See `MaskedGrammar`."""
+        return () if self._goes_on_after_end else super().stop_token_ids
 
     def forced_text(self) -> str:
         """See `GrammarState`."""
@@ -242,6 +251,8 @@ class GuidanceState(MaskedGrammar):
 
     def accept_token(self, token_id: int) -> bool:
         """See `GrammarState`."""
+        if self._goes_on_after_end and token_id == self._end:
+            return False
         return self._accept([token_id])
 
     def undo(self, num_steps: int) -> None:

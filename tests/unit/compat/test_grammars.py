@@ -94,7 +94,7 @@ class Served:
         self.request: Any = SimpleNamespace(
             request_id="a",
             structured_output_request=SimpleNamespace(grammar=self.grammar),
-            sampling_params=SimpleNamespace(eos_token_id=0, all_stop_token_ids={0}),
+            sampling_params=SimpleNamespace(eos_token_id=0, all_stop_token_ids={0}, ignore_eos=False),
         )
         self.proposer = GrammarProposer(self.grammars.tokenizer, len(tokenizer), lambda: 0.0)
         self.output: list[int] = []
@@ -188,6 +188,21 @@ def break_after(patch: pytest.MonkeyPatch, kind: type, num_calls: int) -> None:
             return whole(self, given)
 
         patch.setattr(kind, name, fail)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_guidance_has_no_draft_of_an_end_after_which_the_request_goes_on(goes_on: bool, tokenizer: Any) -> None:
+    """vLLM's grammar of guidance refuses what follows the end in the same step, and the request ends with an error."""
+    served = Served("guidance", *CASES["choice"][:2], tokenizer)
+    served.request.sampling_params.ignore_eos = goes_on
+    token_ids = tokenizer.encode(CHOICES[1], add_special_tokens=False)
+    served.take(token_ids[:-2])
+    rest = [*token_ids[-2:], *([] if goes_on else [0])]
+    assert served.draft() == rest
+    state, text = served.grammars.of(served.request), np.array(served.output, np.int32)
+    view = RequestView("a", text, K, np.zeros(K), grammar=state)
+    kept, added = served.proposer.continued(view, [*token_ids[-2:], 0], 4)
+    assert [*kept, *added] == rest
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
