@@ -15,6 +15,7 @@ import numpy as np
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.grammar.proposer import GrammarProposer
+from vllm_spec_plugin.proposers.grammar.state import Kind
 from vllm_spec_tools.report.provenance import provenance
 
 # Draft length of configs/grammar.yaml.
@@ -78,8 +79,7 @@ class Compiled:
         state = self._grammars.of(self._request)
         view = RequestView("", np.array(output, np.int32), NUM_TOKENS, np.zeros(NUM_TOKENS), grammar=state)
         [draft] = self._proposer.propose([view])
-        kinds = self._proposer.kinds.get("", [])
-        return [(token, kind.name.lower()) for token, kind in zip(draft.token_ids, kinds, strict=True)]
+        return [(token, Kind(kind).name.lower()) for token, kind in zip(draft.token_ids, draft.kinds, strict=True)]
 
     def take(self, tokens: list[int]) -> None:
         """Takes tokens of the output."""
