@@ -106,3 +106,23 @@ def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.Monk
     assert {one["engine"]["ranks"] for one in found["provenance"]["arms"].values()} == {2}
     assert found["cells"][1]["draft_tokens"] > 0
     assert found["cells"][1]["greedy"]["wrong"] == 0
+
+
+STRUCTURED = """
+bench --arm grammar.yaml --enforce-eager --rounds 1 --noise-budget 0 --workload json --levels 2
+    --stream-tokens 200 --min-total-tokens 400 --json load.json
+    -- --structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'
+"""
+
+
+def test_schemas_come_to_the_engine_and_end_requests(tmp_path: Path) -> None:
+    """Drafts are from the grammar alone, so there are none without schemas."""
+    (tmp_path / "grammar.yaml").write_text("proposer: {method: grammar}\ndraft_length: {policy: fixed, tokens: 8}\n")
+    found = bench(tmp_path, STRUCTURED)
+    plain, drafted = found["cells"]
+    assert plain["draft_tokens"] == 0
+    assert drafted["accepted_tokens"] > 0.3 * drafted["output_tokens"]
+    assert drafted["greedy"]["outputs"] >= 2
+    assert not drafted["greedy"]["wrong"]
+    # A request may have 256 tokens, more than a stream of the run.
+    assert drafted["latency"]["p50"] is not None
