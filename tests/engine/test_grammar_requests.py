@@ -109,7 +109,7 @@ def print_accepted(name: str, result: JobResult) -> None:
     print(f"{name}: {result.accepted} of {result.accepted + result.rejected} accepted, {num_tokens} output tokens")
 
 
-@pytest.mark.parametrize(("name", "tags"), [("xgrammar", tuple(TAGS)), ("guidance", ("old",))])
+@pytest.mark.parametrize(("name", "tags"), [("xgrammar", tuple(TAGS)), ("guidance", ("old",) * 4)])
 def test_structural_tags(
     name: str, tags: tuple[str, ...], arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
