@@ -68,7 +68,6 @@ _DRAFTER_TIME = f"{SHOWN}tests/unit/worker/test_drafter_time.py::test_time_is_se
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_GRAMMARS = REFUSED + "workers have no grammars"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
-_CERTAIN = "test_drafts_of_greedy_requests_and_with_a_grammar_are_certain"
 _CONTINUED = "test_drafts_of_others_are_cut_and_continued"
 _NO_DRAFTER = NOT_NEEDED + "no model drafts"
 _NO_REST = NOT_NEEDED + "the plugin's proposers have nothing to compute but drafts"
@@ -82,9 +81,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "request",
         "grammar",
-        "sampled requests with a grammar get no drafts that it may cut by their tokens",
-        ({Way.OWN}, f"{SHOWN}tests/v1/drafting/test_request_views.py::{_CERTAIN}"),
-        (set(Way) - {Way.OWN} - _VLLM, NOT_NEEDED + "drafts are certain, and a cut one is rejected all the same"),
+        "no sampled drafts where a grammar may cut them by their tokens; none where it refuses what follows its end",
     ),
     _rule("option", "spec", "`spec: off` switches a request's drafts off"),
     _rule("option", "spec_tokens", "`spec_tokens` bounds a request's drafts"),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
@@ -15,6 +16,13 @@ from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
 # Texts whose tokens are kept.
 _CACHED = 4096
+
+
+def refuses_tokens_after_end(params: SamplingParams) -> bool:
+    """Whether vLLM ends a request with an error if a step gives it tokens after the end of its grammar."""
+    structured = params.structured_outputs
+    # Only then tokens follow. xgrammar and outlines let them.
+    return structured is not None and params.ignore_eos and structured._backend == "guidance"
 
 
 class Tokenizer:
@@ -224,15 +232,6 @@ class GuidanceState(MaskedGrammar):
         self._matcher, self._encode = grammar.ll_matcher, grammars.encoder(grammar.ll_tokenizer)
         # Number of tokens of each step.
         self._steps: list[int] = []
-        params = request.sampling_params
-        assert params is not None, "its output is structured"
-        # vLLM's grammar refuses a step's tokens if any follow the end: there must be no draft of it.
-        self._goes_on_after_end, self._end = params.ignore_eos, grammar.ll_tokenizer.eos_token
-
-    @property
-    def stop_token_ids(self) -> Sequence[int]:
-        """See `MaskedGrammar`."""
-        return () if self._goes_on_after_end else super().stop_token_ids
 
     def forced_text(self) -> str:
         """See `GrammarState`."""
@@ -251,8 +250,6 @@ class GuidanceState(MaskedGrammar):
 
     def accept_token(self, token_id: int) -> bool:
         """See `GrammarState`."""
-        if self._goes_on_after_end and token_id == self._end:
-            return False
         return self._accept([token_id])
 
     def undo(self, num_steps: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import KeysView
 
+from vllm_spec_plugin.compat.grammars import refuses_tokens_after_end
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.config import PluginConfig
@@ -46,6 +47,8 @@ class ServedRequests:
         if reason := why_without_drafts(params is not None, budget, request.resumable, request.prompt_embeds):
             return reason
         assert params is not None, "it would have a reason"
+        if refuses_tokens_after_end(params):
+            return GRAMMAR
         if self._samples_drafts and is_cut_by_value(params.structured_outputs is not None, params.temperature):
             return GRAMMAR
         first = request.num_prompt_tokens

@@ -36,7 +36,8 @@ GRAMMAR = {"method": "grammar"}
 
 def without_drafts(bench: Bench, reason: str) -> None:
     """Requests of that kind are never drafted for, teach nothing, and are counted; others beside them have drafts."""
-    if reason == "grammar":
+    samples = reason == "grammar" and bench.way in (Way.VLLM_V1, Way.VLLM_V2, Way.VLLM_ASYNC)
+    if samples:
         bench.monkeypatch.setattr("vllm_spec_plugin.scheduling.native.samples_drafts", lambda config: True)
     pipeline = bench.pipeline(either, policy="optimal")
     bench.equal_steps(equal_clock())
@@ -49,7 +50,9 @@ def without_drafts(bench: Bench, reason: str) -> None:
     bench.monkeypatch.setattr(pipeline.control, "verified", noting)
     if reason in ("pooling", "grammar"):
         # The pipeline's device samples for every request, and without a grammar: it is only added.
-        structured = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a*"), max_tokens=20)
+        regex = StructuredOutputsParams(regex="a*")
+        structured = SamplingParams(structured_outputs=regex, max_tokens=20, ignore_eos=not samples)
+        regex._backend = "guidance"
         sampling, pooling = (None, PoolingParams(task="embed")) if reason == "pooling" else (structured, None)
         pipeline.scheduler.add_request(Request("special", prompt(1, 5), sampling, pooling))
         assert "special" not in pipeline.scheduler._adapter.requests.ids
