@@ -58,7 +58,11 @@ def request(name, num_tokens=10, computed=None, max_tokens=100, num_output=1, ch
         is_prefill_chunk=chunk,
         num_output_placeholders=0,
         sampling_params=SimpleNamespace(
-            extra_args=extra or None, thinking_token_budget=None, min_tokens=0, structured_outputs=None
+            ignore_eos=False,
+            extra_args=extra or None,
+            thinking_token_budget=None,
+            min_tokens=0,
+            structured_outputs=None,
         ),
         resumable=False,
         prompt_embeds=None,
