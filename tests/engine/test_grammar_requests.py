@@ -14,7 +14,7 @@ from tests.engine.greedy import assert_same_token_ids
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.storm import Outcome, Storm
 from tests.engine.test_grammar_drafts import KINDS, LARK, STRUCTURES, assert_sound, backend, without_drafts
-from tests.engine.test_storm import TIGHTEST
+from tests.engine.test_storm import TIGHTEST, assert_as_without_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -26,7 +26,7 @@ SCHEMA = {
     "required": ["name_of_the_value", "is_an_attribute"],
     "additionalProperties": False,
 }
-# What the target's texts have, so that it begins tags by itself.
+# Texts that the target often writes: `triggered` and `old` need the beginning of a tag in free text.
 TAG = {"begin": " the value ", "content": {"type": "json_schema", "json_schema": SCHEMA}, "end": " of the class"}
 OTHER = {"begin": "self.value_of(", "content": {"type": "regex", "pattern": "(first|second)_value"}, "end": ")\n"}
 LIST = {"type": "tags_with_separator", "tags": [TAG, OTHER], "separator": " and then", "at_least_one": True}
@@ -182,14 +182,7 @@ def test_structured_requests_in_a_storm(arms: Arms, reference: Reference) -> Non
     result = arms.run(engine, Job([], storm=storm))
     outcomes: list[Outcome] = result.notes["storm"]
     assert {outcome.end for outcome in outcomes} == {"finished", "aborted", "refused"}
-    assert all(len(outcome.token_ids) == outcome.num_tokens for outcome in outcomes if outcome.end == "finished")
-    said = [outcome for outcome in outcomes if outcome.token_ids]
-    assert_same_token_ids(
-        reference,
-        [prompts[outcome.prompt] for outcome in said],
-        [list(outcome.token_ids) for outcome in said],
-        [plain[outcome.prompt][: len(outcome.token_ids)] for outcome in said],
-    )
+    assert_as_without_drafts(reference, prompts, outcomes, plain)
     assert_sound(result)
     print(f"storm: {result.accepted} accepted, {result.rejected} rejected, {result.preemptions} preemptions")
     assert min(result.accepted, result.rejected) > NUM_REQUESTS

@@ -1,13 +1,14 @@
 """A storm of requests, aborts and nonsense with next to no KV cache: none is lost, no greedy output changes."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.engine import texts
 from tests.engine.arms import MEDUSA_TREE, TWO_RANKS, Arms, Engine
-from tests.engine.exact import Reference
+from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import Job
 from tests.engine.storm import Outcome, Storm
@@ -28,6 +29,20 @@ if is_full():
     LAYOUTS.append(pytest.param(TWO_RANKS, id="two_ranks", marks=[pytest.mark.whole_machine, two_cores]))
 
 
+def assert_as_without_drafts(
+    reference: Reference, prompts: Sequence[Tokens], outcomes: Sequence[Outcome], plain: Sequence[list[int]]
+) -> None:
+    """Finished requests have all their tokens, and every greedy output begins as `plain`, which is by prompt."""
+    assert all(len(outcome.token_ids) == outcome.num_tokens for outcome in outcomes if outcome.end == "finished")
+    said = [outcome for outcome in outcomes if outcome.token_ids]
+    assert_same_token_ids(
+        reference,
+        [prompts[outcome.prompt] for outcome in said],
+        [list(outcome.token_ids) for outcome in said],
+        [plain[outcome.prompt][: len(outcome.token_ids)] for outcome in said],
+    )
+
+
 @pytest.mark.parametrize("options", LAYOUTS)
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_no_request_is_lost_and_no_greedy_output_changed_in_a_storm(
@@ -43,13 +58,6 @@ def test_no_request_is_lost_and_no_greedy_output_changed_in_a_storm(
     assert len(ends) == NUM_REQUESTS
     assert set(ends) == {"finished", "aborted", "refused"}
     assert min(ends.count("aborted") / 0.2, ends.count("refused") / 0.05) > NUM_REQUESTS
-    assert all(len(outcome.token_ids) == outcome.num_tokens for outcome in outcomes if outcome.end == "finished")
-    said = [outcome for outcome in outcomes if outcome.token_ids]
-    assert_same_token_ids(
-        reference,
-        [prompts[outcome.prompt] for outcome in said],
-        [list(outcome.token_ids) for outcome in said],
-        [plain[outcome.prompt][: len(outcome.token_ids)] for outcome in said],
-    )
+    assert_as_without_drafts(reference, prompts, outcomes, plain)
     assert min(result.accepted, result.rejected) > NUM_REQUESTS
     assert result.preemptions > NUM_REQUESTS / 25

@@ -89,7 +89,7 @@ class TokenOnlyDrafts:
             request = requests.get(request_id)
             if request is None or request.status != RequestStatus.RUNNING:
                 continue
-            if not own and not length_of(planned, self.grammar):
+            if not own and not (length_of(planned, self.grammar) and self._made_elsewhere(request)):
                 continue
             if request.is_prefill_chunk or not request.num_output_tokens:
                 continue

@@ -1,7 +1,6 @@
 """Checks of the rules in `tests/ways/table.py`, each on one way to draft without a model."""
 
 import random
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import torch
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-from vllm.tokenizers import get_tokenizer
 from vllm.v1.request import Request, RequestStatus
 
 from tests.engine.books import holding
@@ -17,21 +15,17 @@ from tests.engine.lengths import equal_clock
 from tests.unit.scheduling.cases import prompt
 from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either, unpredictable
+from tests.unit.ways.grammar_checks import continued, grammars
 from tests.ways.pipelines import Bench, K, add
-from vllm_spec_plugin.gate import refusals
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
-from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
-from vllm_spec_plugin.proposers.grammar import proposer
-from vllm_spec_plugin.proposers.grammar.state import Kind
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 
 PREDICTION = {"method": "prediction"}
-GRAMMAR = {"method": "grammar"}
 
 
 def without_drafts(bench: Bench, reason: str) -> None:
@@ -122,62 +116,6 @@ def predictions(bench: Bench) -> None:
         assert any(pipeline.lengths)
         return
     assert sum(pipeline.counters["prediction"].accepted_per_position) > 20
-
-
-def grammars(bench: Bench) -> None:
-    """One request's output is the only one that its grammar allows; the other has no grammar."""
-    tokenizer = get_tokenizer(str(model_path("target")))
-    forced = tokenizer.encode("def main(self, value):\n    return value", add_special_tokens=False)
-
-    def next_token(text: list[int]) -> int:
-        return [*forced, *[0] * 40][len(text) - 5] if text[0] == 100 else unpredictable(text)
-
-    # The engine's configuration is one of V1, which refuses grammars before heads.
-    bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
-    bench.monkeypatch.setattr(proposer, "SECONDS", 10.0)
-    pipeline = bench.pipeline(next_token, first=GRAMMAR)
-    pipeline.add("free", 2, 5, 30)
-    params = {"structured_outputs": StructuredOutputsParams(regex=re.escape(tokenizer.decode(forced)))}
-    add(pipeline, "structured", 5, len(forced), params)
-    pipeline.finish()
-    assert pipeline.outputs("structured", 5, len(forced)) == forced
-    counters = pipeline.counters["grammar"]
-    # The first token is sampled without a draft.
-    assert sum(counters.accepted_per_position) >= 0.6 * (len(forced) - 1)
-    assert counters.drafts <= len(forced)
-    assert counters.verified_by_kind[Kind.FORCED] == counters.accepted_by_kind[Kind.FORCED]
-    assert sum(counters.verified_by_kind) == sum(counters.verified_per_position)
-
-
-def continued(bench: Bench) -> None:
-    """The drafter chooses a word; what the grammar forces after it is drafted in the same step."""
-    tokenizer = get_tokenizer(str(model_path("target")))
-    output = tokenizer.encode("value = self.name_of_the_value" * 3, add_special_tokens=False)
-
-    def next_token(text: list[int]) -> int:
-        return [*output, *[0] * 60][len(text) - 5]
-
-    bench.monkeypatch.setattr(refusals, "check", lambda *_: None)
-    bench.monkeypatch.setattr(proposer, "SECONDS", 10.0)
-    pipeline = bench.pipeline(next_token, first=GRAMMAR)
-    adapter, parts = pipeline.scheduler._adapter, list[int]()
-    drafted = adapter.drafted
-
-    def noting(requests: Any, result: Any) -> None:
-        parts.extend(result.continued.values())
-        drafted(requests, result)
-
-    bench.monkeypatch.setattr(adapter, "drafted", noting)
-    regex = r"((value|other) = self\.name_of_the_(value|other)){3}"
-    add(pipeline, "a", 5, len(output), {"structured_outputs": StructuredOutputsParams(regex=regex)})
-    pipeline.finish()
-    assert pipeline.outputs("a", 5, len(output)) == output
-    assert any(parts)
-    drafter = pipeline.counters[bench.methods[-1]]
-    assert sum(drafter.accepted_per_position)
-    assert drafter.draft_tokens >= sum(drafter.verified_per_position) > 0
-    counters = pipeline.counters["grammar"]
-    assert counters.draft_tokens >= sum(counters.verified_by_kind) == sum(counters.verified_per_position) > 0
 
 
 def outputs(bench: Bench) -> None:
