@@ -42,10 +42,15 @@ def asked_for_v2() -> bool | None:
 
 def takes_v2() -> bool:
     """Whether vLLM serves on its V2 runner what that supports."""
+    asked = asked_for_v2()
+    return has_triton() if asked is None else asked
+
+
+def has_triton() -> bool:
+    """Whether Triton, of which V2's kernels are, runs here."""
     from vllm.triton_utils import HAS_TRITON
 
-    asked = asked_for_v2()
-    return bool(HAS_TRITON) if asked is None else asked
+    return bool(HAS_TRITON)
 
 
 def engine_of(vllm_config: "VllmConfig", *, drafts_in_scheduler: bool = False, why_v1: str = "") -> EngineChoice:
@@ -57,7 +62,6 @@ def engine_of(vllm_config: "VllmConfig", *, drafts_in_scheduler: bool = False, w
         why_v1: the plugin's reason for the V1 runner, if it has one.
     """
     from vllm.platforms import current_platform
-    from vllm.triton_utils import HAS_TRITON
 
     speculative = vllm_config.speculative_config
     is_custom = speculative is not None and speculative.method == "custom_class"
@@ -71,7 +75,7 @@ def engine_of(vllm_config: "VllmConfig", *, drafts_in_scheduler: bool = False, w
             *([why_v1] if why_v1 else []),
             *(["VLLM_USE_V2_MODEL_RUNNER=0"] if forced is False else []),
             *([f"V2 does not support {', '.join(unsupported)}"] if unsupported else []),
-            *([] if HAS_TRITON else [_NO_TRITON]),
+            *([] if has_triton() else [_NO_TRITON]),
         ]
     if is_async:
         why_scheduling = ["vLLM's default"]
@@ -111,11 +115,8 @@ def conflict(
     from vllm import envs
 
     version = installed_version()
-    if needs_v2:
-        from vllm.triton_utils import HAS_TRITON
-
-        if not HAS_TRITON:
-            return f"VLLM_USE_V2_MODEL_RUNNER=1: {_NO_TRITON} (vLLM {version}); allowed: unset it"
+    if needs_v2 and not has_triton():
+        return f"VLLM_USE_V2_MODEL_RUNNER=1: {_NO_TRITON} (vLLM {version}); allowed: unset it"
     if async_scheduling and (in_workers or drafts_in_scheduler):
         why = _FROM_TEXT if drafts_in_scheduler else _IN_STEP
         return f"--async-scheduling: {why} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from vllm_spec_plugin.compat import engine_choice
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.compat.installed import installed_version
 from vllm_spec_plugin.models import model_path
 
-triton_utils = pytest.importorskip("vllm.triton_utils")
 platforms = pytest.importorskip("vllm.platforms")
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 
@@ -26,7 +26,7 @@ def config(method=None, *, v2=False, is_async=False, unsupported=()):
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Pretends a platform that has Triton and asynchronous scheduling."""
-    monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: True)
     monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: False))
 
 
@@ -74,7 +74,7 @@ def test_vllms_own_configuration_of_a_custom_proposer():
     assert found.runner.startswith(CUSTOM_RUNNER)
     assert found.scheduling.startswith(CUSTOM_SCHEDULING)
     assert found.scheduling.endswith(", and vLLM's CPU platform has no other")
-    assert found.runner.endswith(", and V2 needs Triton, which is not available here") is not triton_utils.HAS_TRITON
+    assert found.runner.endswith(", and V2 needs Triton, which is not available here") is not engine_choice.has_triton()
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
 
 def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    monkeypatch.setattr(triton_utils, "HAS_TRITON", False)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: False)
     kind = {"is_api_server": True, "in_workers": False, "drafts_in_scheduler": True, "needs_v2": True}
     assert "V2 needs Triton" in conflict(None, **kind)
-    monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: True)
     assert conflict(None, **kind) == ""
     found = conflict(True, **kind)
     assert found.startswith("--async-scheduling: the plugin drafts after the last step's tokens")

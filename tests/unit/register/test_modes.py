@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.unit.register.arguments import Arguments
+from vllm_spec_plugin.compat import engine_choice
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.config.settings import KEY, config_in
 from vllm_spec_plugin.models import model_path
@@ -25,7 +26,6 @@ from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 VllmConfig = pytest.importorskip("vllm.config").VllmConfig
-triton_utils = pytest.importorskip("vllm.triton_utils")
 VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 MEDUSA = "{method: medusa, model: H}"
 DRAFT = "{method: draft_model, model: D, revision: r, max_model_len: 64}"
@@ -43,7 +43,7 @@ def config(text: str) -> PluginConfig:
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretends that vLLM has Triton, in the plugin's eyes only."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: True)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_of_vllms_drafters_vllm_chooses_the_runner() -> None:
 
 
 def test_a_platform_without_triton_keeps_v1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_utils, "HAS_TRITON", False)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: False)
     assert not first_runner(config("{method: suffix}"), "p.yaml").is_v2
 
 
