@@ -13,6 +13,7 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,9 +14,8 @@ Passes of a draft model cost by the longest draft, so the list is scanned once f
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from vllm_spec_plugin.jit import Floats, Ints, compiled
+from vllm_spec_plugin.jit import Bools, Floats, Ints, compiled
 
 # Columns of `CandidateDrafts.drafting`: seconds per step, per position of the longest draft, and per draft token.
 ASKING, POSITION, TOKEN = range(3)
@@ -33,9 +32,8 @@ class CandidateDrafts(NamedTuple):
     """Expected drafts of L proposers for n requests, up to K tokens each, and their cost.
 
     Attributes:
-        draft_prob: [L, n], probability of a draft with at least one token.
         gains: [L, n, K], expected accepted tokens at each position, falling per expected draft token.
-        draft_tokens: [L, n, K], expected draft tokens at each position.
+        draft_tokens: [L, n, K], expected draft tokens at each position; at the first one the probability of a draft.
         entry: [n, L], further seconds of a request's first draft token: catching up with its text.
         limits: [n, L], maximum draft tokens.
         drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
@@ -45,7 +43,6 @@ class CandidateDrafts(NamedTuple):
         unconditional: [L], whether a planned draft costs what it costs even where an earlier proposer has one.
     """
 
-    draft_prob: Floats
     gains: Floats
     draft_tokens: Floats
     entry: Floats
@@ -54,7 +51,7 @@ class CandidateDrafts(NamedTuple):
     step: Floats
     max_draft_tokens: int
     others: int
-    unconditional: npt.NDArray[np.bool_]
+    unconditional: Bools
 
 
 class Value(NamedTuple):
@@ -90,13 +87,16 @@ class _RankedPositions(NamedTuple):
 
 
 @compiled
-def allocate(candidates: CandidateDrafts, rate: float, row_seconds: float) -> tuple[Ints, Ints, Value]:
+def allocate(
+    candidates: CandidateDrafts, rate: float, row_seconds: float, uneven_seconds: float
+) -> tuple[Ints, Ints, Value]:
     """Returns the best plan: [n, L] draft tokens per place, 0 for none; [n, L] proposer per place; and its value.
 
     Args:
         candidates: expected drafts of at least one request.
         rate: present output tokens per second, the price of a second.
         row_seconds: approximate seconds that a draft token adds to the target's step.
+        uneven_seconds: seconds by which a step takes longer if its requests have unequal lengths.
     """
     num_proposers, num_requests, max_length = candidates.gains.shape
     proposers = _rank_proposers(candidates, rate, row_seconds)
@@ -118,7 +118,10 @@ def allocate(candidates: CandidateDrafts, rate: float, row_seconds: float) -> tu
                 best, best_bound = value, bound
         bounds[proposer] = best_bound
     _scan(candidates, in_order, bounds, best.positions, lengths)
-    return lengths.reshape(num_requests, num_proposers), proposers, best
+    table = lengths.reshape(num_requests, num_proposers)
+    if uneven_seconds and num_proposers == 1 and not candidates.others and table.min() < table.max():
+        best = _equal_or_less(candidates, table, best, uneven_seconds)
+    return table, proposers, best
 
 
 @compiled
@@ -144,7 +147,7 @@ def _rank_proposers(candidates: CandidateDrafts, rate: float, row_seconds: float
                 value += candidates.gains[proposer, request, k] - per_position
                 value -= per_token * candidates.draft_tokens[proposer, request, k]
                 best = max(best, value)
-            best /= candidates.draft_prob[proposer, request]
+            best /= candidates.draft_tokens[proposer, request, 0]
             place = count
             while place > 0 and values[place - 1] < best:
                 values[place], proposers[request, place] = values[place - 1], proposers[request, place - 1]
@@ -156,7 +159,7 @@ def _rank_proposers(candidates: CandidateDrafts, rate: float, row_seconds: float
             if reach < _MIN_REACH:
                 proposers[request, place] = NO_PROPOSER
             else:
-                reach *= 1 - candidates.draft_prob[proposers[request, place], request]
+                reach *= 1 - candidates.draft_tokens[proposers[request, place], request, 0]
     return proposers
 
 
@@ -248,7 +251,7 @@ def _scan(
         count += 1
         if position == 0:
             reach[place] = next_reach[request]
-            next_reach[request] *= 1 - candidates.draft_prob[proposer, request]
+            next_reach[request] *= 1 - candidates.draft_tokens[proposer, request, 0]
         asked = 1.0 if candidates.unconditional[proposer] else reach[place]
         if position == 0:
             idle[proposer] *= 1 - asked
@@ -263,10 +266,44 @@ def _scan(
             drafting -= shared[proposer]
             shared[proposer] = (1 - idle[proposer]) * (costs[ASKING] + costs[POSITION] * longest[proposer])
             drafting += shared[proposer]
-        below = int(rows)
-        seconds = (
-            candidates.step[below] + (rows - below) * (candidates.step[below + 1] - candidates.step[below]) + drafting
-        )
+        seconds = _verifying(candidates.step, rows) + drafting
         if tokens * best_seconds > best_tokens * seconds:
             best_count, best_tokens, best_rows, best_seconds = count, tokens, rows, seconds
     return Value(best_count, best_tokens, best_rows, best_seconds)
+
+
+@compiled
+def _equal_or_less(candidates: CandidateDrafts, lengths: Ints, value: Value, uneven_seconds: float) -> Value:
+    """Replaces a plan by one of equal lengths, or by none, where that is better; of a single proposer.
+
+    A full CUDA graph is replayed for equal lengths only.
+
+    Args:
+        candidates: expected drafts, of all requests of the step.
+        lengths: [n, 1], the plan's draft tokens per request, changed in place.
+        value: of that plan, as if unequal lengths cost nothing.
+        uneven_seconds: seconds by which a step takes longer if its requests have unequal lengths.
+    """
+    num_requests, costs = len(lengths), candidates.drafting[0]
+    plain = Value(0, float(num_requests), 0.0, candidates.step[0])
+    best = Value(value.positions, value.tokens, value.rows, value.seconds + uneven_seconds)
+    tokens, rows, chosen = float(num_requests), 0.0, -1
+    for length in range(1, min(candidates.limits.min(), candidates.max_draft_tokens // num_requests) + 1):
+        tokens += candidates.gains[0, :, length - 1].sum()
+        rows += candidates.draft_tokens[0, :, length - 1].sum()
+        seconds = _verifying(candidates.step, rows) + costs[ASKING] + costs[POSITION] * length + costs[TOKEN] * rows
+        if tokens * best.seconds > best.tokens * seconds:
+            best, chosen = Value(num_requests * length, tokens, rows, seconds), length
+    if plain.tokens * best.seconds > best.tokens * plain.seconds:
+        best, chosen = plain, 0
+    if chosen >= 0:
+        lengths[:] = chosen
+    return best
+
+
+@compiled
+def _verifying(step: Floats, rows: float) -> float:
+    """Returns the seconds of a step with that many draft tokens, from seconds by their number."""
+    below = int(rows)
+    seconds: float = step[below] + (rows - below) * (step[below + 1] - step[below])
+    return seconds

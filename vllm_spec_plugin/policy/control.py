@@ -11,14 +11,6 @@ from typing import NamedTuple, Protocol
 from vllm_spec_plugin.draft_plan import DraftPlan
 
 
-class StepMode(Enum):
-    """A policy's choice for a step: drafts; none, but reported to it (`OFF`); or neither, which saves time."""
-
-    DRAFTS = auto()
-    OFF = auto()
-    SKIPPED = auto()
-
-
 class Off(Enum):
     """For how long a policy makes no drafts, from a step on: at most the next one, some steps, or many."""
 
@@ -168,12 +160,11 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+    def begin_step(self, num_requests: int) -> bool:
         """Decides whether a step makes drafts; called once in each step in which a request may have some.
 
         Args:
             num_requests: number of running requests.
-            may_skip: whether `SKIPPED` is allowed: the step neither verifies drafts nor follows one that made some.
         """
         ...
 
@@ -199,7 +190,6 @@ class DraftLengthControl(Protocol):
         source: int | None,
         drafted: int,
         accepted: int,
-        num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
         """Records a step's outcome for a request that had a draft plan.
@@ -210,7 +200,6 @@ class DraftLengthControl(Protocol):
             source: index of the proposer that drafted; None if all were tried and none did.
             drafted: number of verified draft tokens; those beyond the source's planned length do not count.
             accepted: number of accepted draft tokens.
-            num_output_tokens: output tokens of the request, with those of the step; 0 if unknown.
             nodes: numbers of the accepted nodes of a tree with branches, in the order sent; None for chains.
         """
         ...

@@ -11,8 +11,8 @@ from vllm_spec_plugin.policy.control import (
 from vllm_spec_plugin.policy.fixed import FixedControl, HeuristicControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 
-# More than `NUM_ANCHORS` of a regression.
-_COMPILING_STEPS = 12
+# Steps in which every compiled function is called.
+_COMPILING_STEPS = 24
 
 
 def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: bool = False) -> DraftLengthControl:
@@ -41,22 +41,19 @@ def _optimal(
     config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int, drafts_in_step: bool
 ) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
-    from vllm_spec_plugin.policy.draft_cost import DraftCostInStep
-    from vllm_spec_plugin.policy.optimal import OptimalControl
-    from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
-    from vllm_spec_plugin.policy.request_index import RequestRows
-    from vllm_spec_plugin.policy.step_cost import StepCost
+    from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
-    requests, models = RequestRows(), []
-    step_cost = StepCost(max_step_tokens, has_drafter=drafts_in_step)
-    last = config.proposers[-1] if drafts_in_step else None
-    for proposer in config.proposers:
-        is_tree = proposer.drafts_trees
-        num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
-        half_life = draft_length.half_life
-        in_step = DraftCostInStep(step_cost, in_one_pass=proposer.drafts_in_one_pass) if proposer is last else None
-        models.append(ProposerEstimates(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
-    return OptimalControl(models, requests, max_step_tokens, step_cost)
+    last = len(config.proposers) - 1
+    traits = [
+        ProposerTraits(
+            proposer.tree_size(draft_length.tokens)[0] if proposer.drafts_trees else draft_length.tokens,
+            proposer.drafts_trees,
+            drafts_in_step and i == last,
+            proposer.drafts_in_one_pass,
+        )
+        for i, proposer in enumerate(config.proposers)
+    ]
+    return OptimalControl(traits, draft_length.half_life, max_step_tokens)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: bool) -> None:

@@ -1,42 +1,15 @@
-"""Models the time of drafting in a step, by regression on measured steps."""
+"""Models the time of a proposer whose drafting is measured by itself."""
 
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
-from vllm_spec_plugin.policy.regression import ForgetfulRegression
-from vllm_spec_plugin.policy.step_cost import StepCost
+from vllm_spec_plugin.policy.regression import Regression, learn
 
-# Prior costs, in passes: of a step, a pass, a draft token, a token of catch-up. And their relative standard deviation.
+# Prior costs of drafting that is measured by itself, in passes: of a step, a pass, a draft token, a token of catch-up.
+# Their standard deviations are three times as large.
 _SHAPE = (0.3, 1.0, 0.05, 0.02)
-_UNCERTAINTY = 1.0
-# Minimum time of an observation, in seconds: clocks have a resolution.
+# Minimum time of such an observation, in seconds: clocks have a resolution.
 _SHORTEST = 1e-6
-
-
-class DraftCostInStep:
-    """The cost of a drafter whose time is part of the target's step: `StepCost` has it."""
-
-    def __init__(self, step_cost: StepCost, *, in_one_pass: bool = False) -> None:
-        """Takes the cost from the target's.
-
-        Args:
-            step_cost: cost model of the target's steps.
-            in_one_pass: whether a draft of any length takes one pass, so that further tokens cost little.
-        """
-        self._step_cost, self._in_one_pass = step_cost, in_one_pass
-
-    @property
-    def catch_up_seconds(self) -> float:
-        """Expected seconds per text token of catch-up: those of a draft token."""
-        return float(self._step_cost.drafter_seconds[1])
-
-    @property
-    def coefficients(self) -> Floats:
-        """[3], see `DraftCost`."""
-        each_pass, each_token, _ = self._step_cost.drafter_seconds
-        if self._in_one_pass:
-            return np.array((each_pass, 0.0, each_token))
-        return np.array((0.0, each_pass, each_token))
 
 
 class DraftCost:
@@ -51,26 +24,20 @@ class DraftCost:
         """Starts from a prior.
 
         Args:
-            pass_seconds: prior seconds of a pass; the first steps correct it by any factor.
+            pass_seconds: prior seconds of a pass; the first step corrects it by any factor.
         """
         mean = pass_seconds * np.array(_SHAPE)
-        self._regression = ForgetfulRegression(mean, np.diag((_UNCERTAINTY * mean) ** 2), range(len(mean)))
-        self._features: Floats = np.ones(len(mean))
+        self._regression = Regression.of(mean, np.diag(9 * mean**2), range(len(mean)))
+
+    @property
+    def coefficients(self) -> Floats:
+        """[4], expected seconds per step, pass, draft token and token of catch-up, at least 0; read-only."""
+        return self._regression.weights
 
     @property
     def num_observations(self) -> int:
         """Number of observed steps; before the first one the prior holds."""
-        return self._regression.num_observations
-
-    @property
-    def coefficients(self) -> Floats:
-        """[3], expected seconds per step, per pass and per draft token, at least 0; valid until the next step."""
-        return self._regression.weights[:3]
-
-    @property
-    def catch_up_seconds(self) -> float:
-        """Expected seconds per text token of catch-up, at least 0."""
-        return float(self._regression.weights[3])
+        return int(self._regression.count[0])
 
     def observe(self, passes: int, rows: int, caught_up: int, seconds: float) -> float:
         """Updates the model by a step; ignores steps in which it is not asked, and impossible ones.
@@ -86,9 +53,5 @@ class DraftCost:
         """
         if passes < 0 or rows < 0 or caught_up < 0 or not passes + rows:
             return 0.0
-        if not rows:
-            passes = 1
-        self._features[1:] = passes, rows, caught_up
-        if seconds >= 0:
-            seconds = max(seconds, _SHORTEST)
-        return self._regression.observe(self._features, seconds)
+        features = np.array((1, passes if rows else 1, rows, caught_up), np.float64)
+        return learn(self._regression, features, max(seconds, _SHORTEST) if seconds >= 0 else seconds)

@@ -10,7 +10,6 @@ from vllm_spec_plugin.policy.control import (
     Off,
     StepBatch,
     StepForecast,
-    StepMode,
 )
 
 # Tokens of a request's first draft by the heuristic, and by which drafts grow and shrink.
@@ -26,9 +25,9 @@ class FixedControl:
     forecast: StepForecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+    def begin_step(self, num_requests: int) -> bool:
         """Drafts in every step."""
-        return StepMode.DRAFTS
+        return True
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """Verifies all drafts."""
@@ -92,7 +91,6 @@ class HeuristicControl(FixedControl):
         source: int | None,
         drafted: int,
         accepted: int,
-        num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
         """Lengthens or shortens the source's drafts for the request."""

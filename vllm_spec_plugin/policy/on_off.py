@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.jit import Floats
+from vllm_spec_plugin.jit import Floats, compiled
 from vllm_spec_plugin.policy.control import Off
-from vllm_spec_plugin.policy.on_off_window import ComparedStep, Window, winsorised_mean
-from vllm_spec_plugin.policy.step_cost import StepCost
+from vllm_spec_plugin.policy.step_cost import StepTimes, plain_seconds
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
 SHARE, RETRY_SHARE = 0.005, 0.02
@@ -18,27 +17,48 @@ _FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 8, 16
 # First steps of a block without drafts that do not count: caches are full of drafting, which makes steps of 2 ms take
 # up to 1.3 times as long.
 _NUM_COLD = 4
-# Maximum compared steps with drafts and without, minimum of both, and steps between two comparisons.
-_ON_WINDOW, _OFF_WINDOW, _MIN_STEPS, _EVERY = 32, 16, 3, 3
-# While drafting stays off for long, one of this many steps is measured.
-_MEASURED_EACH = 16
+# Compared steps with drafts and without: maximum and minimum of both; and steps between two comparisons.
+_ON_WINDOW, _OFF_WINDOW, _MIN_ON, _MIN_OFF, _EVERY = 32, 16, 6, 3, 3
 # Last steps without drafts before a retrial, in which vLLM's heads run, so that they have recent keys and values.
 _NUM_WARM = 8
-# Number of latest steps with drafts whose mean shows an outdated verdict.
-_RECENT = 12
-# Standard errors of a significant difference.
-_SIGMAS = 2.0
+# Standard errors of a significant difference; minimum noise of a step, as a share of a step without drafts.
+_SIGMAS, _NOISE = 2.0, 0.05
 # Minimum price of a step without drafts, as a share of it.
 _MIN_PRICE = 0.02
 # Maximum steps between two blocks without drafts; steps from a loss to the first retrial, and their maximum.
 _MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 128, 8192
 # Prior of the ratio of accepted to expected tokens, in expected tokens, and its decay per step.
-_TRUST = 8.0
-_TRUST_FADE = 0.99
+_TRUST, _TRUST_FADE = 8.0, 0.99
 # Maximum time of a compared step with prefills, in steps without drafts.
 _MAX_PREFILL = 3.0
 # Steps over which the cost of catching up with a request's text is spread, as drafting for it usually continues.
 CATCH_UP_STEPS = 32
+
+
+class ComparedStep(NamedTuple):
+    """A finished step, for the comparison.
+
+    Attributes:
+        num_tokens: tokens that the target computed, without drafts.
+        num_requests: number of requests in the step.
+        context: total tokens of their texts.
+        seconds: time from the step's planning to the next one's.
+        expected: expected accepted draft tokens, all requests together.
+        accepted: accepted draft tokens, all requests together.
+        catch_up_seconds: seconds in which a proposer computed missing text.
+        has_drafts: whether the step verified drafts or made them.
+        is_planned: whether a plan was made for it, which takes time even if it has no drafts.
+    """
+
+    num_tokens: int
+    num_requests: int
+    context: int
+    seconds: float
+    expected: float = 0.0
+    accepted: float = 0.0
+    catch_up_seconds: float = 0.0
+    has_drafts: bool = False
+    is_planned: bool = False
 
 
 class DraftingGain(NamedTuple):
@@ -52,9 +72,14 @@ class DraftingGain(NamedTuple):
     gain: float
     error: float
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether drafting gains significantly."""
+        return self.gain > _SIGMAS * self.error
+
 
 class OnOffComparison:
-    """Decides per class of batch size whether to draft at all, by alternating blocks of steps with drafts and without.
+    """Decides for a class of batch sizes whether to draft at all, by alternating blocks with drafts and without.
 
     A step with drafts gains accepted tokens and takes longer. Both count in steps without drafts: with n requests and m
     accepted tokens, the gain of drafting in a step is
@@ -67,59 +92,12 @@ class OnOffComparison:
     tokens replace accepted ones, corrected by the ratio of both over many drafts, as a request's accepted tokens vary
     far more than its seconds.
 
-    A step that only verifies drafts is charged with the step that only made them, so that blocks have no ends.
-
     A class begins without drafts. Then blocks with and without drafts alternate. Until the verdict is significant, a
     third of the steps has no drafts; then `SHARE` of the time. After a significant loss, or a full window without a
     gain, a block without drafts follows. Drafting is off if it also loses against that block, so that a temporarily
     slow machine does not count as a loss. It is tried again after 128 steps, then twice as many, and so on, and not
-    before `RETRY_SHARE` of the time has paid for the last trial's loss. That loss is robust as well: a pause of the
-    machine during a trial is no price of drafting. Only catch-up counts in full.
-
-    Classes are powers of two of the number of requests.
-    """
-
-    def __init__(self) -> None:
-        self._classes: dict[int, _BatchSizeClass] = {}
-
-    def is_off(self, num_requests: int) -> bool:
-        """Whether the next step has no drafts."""
-        return self._of(num_requests).is_off
-
-    def off(self, num_requests: int) -> Off:
-        """For how long there are no drafts, from the next step on; before a retrial `NOT`."""
-        return self._of(num_requests).off
-
-    def is_sure(self, num_requests: int) -> bool:
-        """Whether drafting gains significantly."""
-        return self._of(num_requests).is_sure
-
-    def verdict(self, num_requests: int) -> DraftingGain | None:
-        """Returns the latest verdict; None without one."""
-        return self._of(num_requests).verdict
-
-    def skips(self, num_requests: int) -> bool:
-        """Counts a step without drafts unmeasured, if drafting stays off for long; returns whether it did."""
-        return self._of(num_requests).skips()
-
-    def measured(self, step: ComparedStep, cost: StepCost) -> None:
-        """Updates the step's class.
-
-        Args:
-            step: the finished step.
-            cost: cost model of the target's steps.
-        """
-        self._of(step.num_requests).measured(step, cost)
-
-    def _of(self, num_requests: int) -> "_BatchSizeClass":
-        size = num_requests.bit_length()
-        if size not in self._classes:
-            self._classes[size] = _BatchSizeClass()
-        return self._classes[size]
-
-
-class _BatchSizeClass:
-    """A class of batch sizes.
+    before `RETRY_SHARE` of the time has paid for the last trial's loss, of which only catch-up counts in full: a pause
+    of the machine during a trial is no price of drafting.
 
     Attributes:
         is_off: whether the next step has no drafts.
@@ -127,182 +105,157 @@ class _BatchSizeClass:
     """
 
     def __init__(self) -> None:
-        self._on, self._off = Window(_ON_WINDOW), Window(_OFF_WINDOW)
-        # Steps without drafts since an apparent loss; None without one.
-        self._num_confirming: int | None = None
-        self._retry = _FIRST_RETRY
         self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
-        # Whether drafting is off after a verdict.
-        self._has_lost = False
         self.verdict: DraftingGain | None = None
-        self._since = 0
+        # The latest steps with drafts and without, the last one last: the first five attributes of `ComparedStep`.
+        self._on, self._without = np.zeros((_ON_WINDOW, 5)), np.zeros((_OFF_WINDOW, 5))
+        self._num_on = self._num_without = 0
+        # Steps without drafts since an apparent loss; None without one. Whether drafting is off after a verdict.
+        self._num_confirming: int | None = None
+        self._retry, self._has_lost = _FIRST_RETRY, False
+        # Steps with drafts since the last comparison, and since the latest retrial.
+        self._since = self._num_tried = 0
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
         self._expected = self._accepted = self._chance = _TRUST
-        # Seconds of catch-up not yet charged, and additional seconds of the latest step that only made drafts.
-        self._catch_up_due = self._unverified_seconds = 0.0
-        # Losses of the first steps with drafts since the latest retrial, and all of their catch-up, in steps without.
-        self._lost: list[float] = []
-        self._caught_up = 0.0
-
-    def skips(self) -> bool:
-        """See `OnOffComparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
-        if not self._has_lost or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
-            return False
-        self._left -= 1
-        return True
+        # Catch-up that is not yet charged, in seconds.
+        self._catch_up_due = 0.0
 
     @property
     def off(self) -> Off:
-        """See `OnOffComparison.off`."""
+        """For how long there are no drafts, from the next step on; before a retrial `NOT`."""
         if not self._has_lost:
             return Off.SHORT if self.is_off else Off.NOT
         return Off.LONG if self._left > _NUM_WARM else Off.NOT
 
-    def measured(self, step: ComparedStep, cost: StepCost) -> None:
-        """Updates the comparison by a step, and decides on the next one."""
-        plain = cost.seconds((step.num_tokens, step.num_requests), step.num_requests, step.context)
-        if step.verifies or step.drafts:
-            if len(self._lost) <= _ON_WINDOW:
-                excess = step.seconds - step.catch_up_seconds - float(plain[0])
-                self._lost.append(excess / float(plain[1]) - step.accepted / step.num_requests)
-                self._caught_up += step.catch_up_seconds / float(plain[1])
-            step = self._spread(step)
-        if plain[0] <= _MAX_PREFILL * plain[1]:
-            self._note(step, step.seconds - float(plain[0]))
-        if self.is_off or step.verifies or step.drafts:
+    def measured(self, step: ComparedStep, times: StepTimes) -> None:
+        """Updates the comparison by a step, and decides on the next one.
+
+        Args:
+            step: the finished step, of a batch of this class.
+            times: expected seconds of the target's steps.
+        """
+        plain = plain_seconds(times, step.num_tokens, step.num_requests, step.context)
+        one = plain_seconds(times, step.num_requests, step.num_requests, step.context)
+        if step.has_drafts:
+            self._catch_up_due += step.catch_up_seconds
+            charge = self._catch_up_due / CATCH_UP_STEPS
+            self._catch_up_due -= charge
+            step = step._replace(seconds=step.seconds - step.catch_up_seconds + charge)
+            self._num_tried += 1
+        if plain <= _MAX_PREFILL * one:
+            self._note(step)
+        if self.is_off or step.has_drafts:
             self._left -= 1
         if self._since >= _EVERY:
             self._since = 0
-            self._judge(cost)
+            self._judge(times)
         if self._left <= 0:
-            self._turn(cost)
+            self._turn(times, one)
 
-    def _note(self, step: ComparedStep, excess: float) -> None:
+    def _note(self, step: ComparedStep) -> None:
         """Adds a step to its window."""
-        if step.verifies:
-            if not step.drafts:
-                step = step._replace(seconds=step.seconds + self._unverified_seconds)
-                self._unverified_seconds = 0.0
+        if step.has_drafts:
             self._expected = _TRUST_FADE * self._expected + step.expected
             self._accepted = _TRUST_FADE * self._accepted + step.accepted
             self._chance = _TRUST_FADE**2 * self._chance + (step.accepted - step.expected) ** 2
-            self._on.append(step)
-            self._since += 1
-        elif step.drafts:
-            self._unverified_seconds = excess
+            self._num_on, self._since = _append(self._on, self._num_on, step), self._since + 1
         elif self._num_cold:
             self._num_cold -= 1
-        elif not step.planned:
-            self._off.append(step)
+        elif not step.is_planned:
+            self._num_without = _append(self._without, self._num_without, step)
             if self._num_confirming is not None:
                 self._num_confirming += 1
 
-    def _spread(self, step: ComparedStep) -> ComparedStep:
-        """Spreads the cost of catch-up over `CATCH_UP_STEPS` steps."""
-        self._catch_up_due += step.catch_up_seconds
-        charge = self._catch_up_due / CATCH_UP_STEPS
-        self._catch_up_due -= charge
-        return step._replace(seconds=step.seconds - step.catch_up_seconds + charge)
-
-    def _judge(self, cost: StepCost) -> None:
+    def _judge(self, times: StepTimes) -> None:
         """Compares the windows, and begins a block without drafts to confirm an apparent loss."""
-        if min(len(self._on), len(self._off)) < _MIN_STEPS:
+        if self._num_on < _MIN_ON or self._num_without < _MIN_OFF:
             return
-        slowdown, error_without = winsorised_mean(_slowdowns(self._off.rows, cost))
-        gains, took = self._gains(cost, slowdown)
-        gain, error = winsorised_mean(gains)
-        luck = math.sqrt(self._chance) / self._expected * self._on.expected_per_request()
-        error = math.hypot(error, took * error_without / slowdown, luck)
-        self.verdict = DraftingGain(gain, error)
-        is_full = len(gains) == _ON_WINDOW
-        if gain + _SIGMAS * error < 0 or (is_full and gain < 0):
+        self.verdict = verdict = self._compared(times, self._num_without)
+        is_full = self._num_on == _ON_WINDOW
+        if verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < 0):
             self._num_confirming = 0
             self._pause()
-        elif is_full and winsorised_mean(gains[-_RECENT:])[0] < 0:
-            # The window of steps without drafts may be out of date.
-            self._restart(_RECENT)
-        elif self.is_sure:
+        elif verdict.is_sure:
             self._retry = _FIRST_RETRY
 
-    def _confirm(self, cost: StepCost) -> None:
-        """Switches drafting off if it also loses against the steps without drafts that followed."""
-        num_fresh, self._num_confirming, self.verdict = self._num_confirming or 0, None, None
-        if num_fresh and len(self._on):
-            slowdown, _ = winsorised_mean(_slowdowns(self._off.rows[-num_fresh:], cost))
-            if winsorised_mean(self._gains(cost, slowdown)[0])[0] < 0:
-                self._on.keep(0)
-                self.is_off, self._left, self._has_lost = True, max(self._retry, self._price()), True
-                self._retry = min(2 * self._retry, _LAST_RETRY)
-                self._lost, self._caught_up = [], 0.0
+    def _compared(self, times: StepTimes, num_without: int) -> DraftingGain:
+        """Compares steps with drafts with the latest ones without."""
+        on, without = self._on[_ON_WINDOW - self._num_on :], self._without[_OFF_WINDOW - num_without :]
+        gain, error = _compare(on, without, self._accepted / self._expected, times)
+        luck = math.sqrt(self._chance) / self._expected * float((on[:, 4] / on[:, 1]).mean())
+        return DraftingGain(gain, math.hypot(error, luck))
+
+    def _turn(self, times: StepTimes, one: float) -> None:
+        """Ends a block and begins the next one; `one` is the expected time of a step without drafts, in seconds."""
+        if self._num_confirming is None:
+            if not self.is_off:
+                self._pause()
                 return
-            self._off.keep(num_fresh)
-        self._on.keep(0)
-        self.is_off, self._left = False, _ON_BLOCK
-
-    def _price(self) -> int:
-        """Returns the steps without drafts that pay for the latest trial; 0 if drafting had gained for a while before.
-
-        What was measured has a maximum, as a slow machine may make all steps of a trial slow. Catch-up is modelled.
-        """
-        if len(self._lost) > _ON_WINDOW:
-            return 0
-        lost = len(self._lost) * winsorised_mean(np.array(self._lost))[0]
-        return int(min(lost / RETRY_SHARE, _LAST_RETRY) + self._caught_up / RETRY_SHARE)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether drafting gains significantly."""
-        return self.verdict is not None and self.verdict.gain > _SIGMAS * self.verdict.error
-
-    def _gains(self, cost: StepCost, slowdown: float) -> tuple[Floats, float]:
-        """Returns [n], the gain of each step with drafts, and their mean time, in steps without drafts.
-
-        Args:
-            cost: cost model of the target's steps.
-            slowdown: seconds of steps without drafts over the modelled ones.
-        """
-        tokens, requests, context, seconds, expected = self._on.rows.T
-        plain = cost.seconds_of(tokens, requests, context)
-        one = plain if (tokens == requests).all() else cost.seconds_of(requests, requests, context)
-        took: Floats = seconds / slowdown / one
-        gains: Floats = expected * (self._accepted / self._expected) / requests - took + plain / one
-        return gains, float(took.mean())
-
-    def _restart(self, num_kept: int) -> None:
-        """Restarts the comparison with the latest steps with drafts and new ones without."""
-        self._on.keep(num_kept)
-        self._off.keep(0)
-        self.verdict = None
-        self._pause()
+            self.is_off, self._left = False, self._num_drafting()
+            if self._has_lost:
+                self._has_lost, self._num_tried = False, 0
+            return
+        num_fresh, self._num_confirming, self.verdict = self._num_confirming, None, None
+        compared = self._compared(times, num_fresh) if num_fresh and self._num_on else None
+        self._num_on = 0
+        if compared is None or compared.gain >= 0:
+            self.is_off, self._left, self._num_without = False, _ON_BLOCK, num_fresh or self._num_without
+            return
+        # Drafting that had gained for a while before has paid for its loss.
+        lost = 0.0 if self._num_tried > _ON_WINDOW + _EVERY else -compared.gain * self._num_tried
+        price = min(lost / RETRY_SHARE, _LAST_RETRY) + self._catch_up_due / one / RETRY_SHARE
+        self.is_off, self._left, self._has_lost = True, max(self._retry, int(price)), True
+        self._retry, self._catch_up_due = min(2 * self._retry, _LAST_RETRY), 0.0
 
     def _pause(self) -> None:
         """Begins a block without drafts."""
         self.is_off, self._left, self._num_cold = True, _OFF_BLOCK, _NUM_COLD
 
-    def _turn(self, cost: StepCost) -> None:
-        """Ends a block and begins the next one."""
-        if self._num_confirming is not None:
-            self._confirm(cost)
-        elif self.is_off:
-            self.is_off, self._left, self._has_lost = False, self._num_on(), False
-        else:
-            self._pause()
-
-    def _num_on(self) -> int:
+    def _num_drafting(self) -> int:
         """Returns the number of steps of the next block with drafts."""
-        if self.verdict is None or not self.is_sure:
+        if self.verdict is None or not self.verdict.is_sure:
             return _ON_BLOCK
         price = (_OFF_BLOCK - 1) * max(self.verdict.gain, _MIN_PRICE)
         return int(min(max(price / SHARE, _ON_BLOCK), _MAX_ON))
 
 
-def _slowdowns(steps: Floats, cost: StepCost) -> Floats:
-    """Returns [n], seconds of steps over modelled ones.
+def _append(window: Floats, count: int, step: ComparedStep) -> int:
+    """Adds a step to a window, without the oldest of a full one, and returns the new number of steps."""
+    window[:-1] = window[1:]
+    window[-1] = step[:5]
+    return min(count + 1, len(window))
+
+
+@compiled
+def _compare(on: Floats, without: Floats, trust: float, times: StepTimes) -> tuple[float, float]:
+    """Returns the mean gain of steps with drafts over steps without, and its standard error from both.
 
     Args:
-        steps: [n, 5], as `Window.rows`.
-        cost: cost model of the target's steps.
+        on: [n, 5], steps with drafts.
+        without: [m, 5], steps without.
+        trust: accepted tokens per expected one.
+        times: expected seconds of the target's steps.
     """
-    tokens, requests, context, seconds, _ = steps.T
-    slowdowns: Floats = seconds / cost.seconds_of(tokens, requests, context)
-    return slowdowns
+    slowdowns, gains, took = np.empty(len(without)), np.empty(len(on)), 0.0
+    for i in range(len(without)):
+        step = without[i]
+        slowdowns[i] = step[3] / plain_seconds(times, step[0], step[1], step[2])
+    slowdown, error_without = _winsorised_mean(slowdowns)
+    for i in range(len(on)):
+        step = on[i]
+        one, plain = plain_seconds(times, step[1], step[1], step[2]), plain_seconds(times, step[0], step[1], step[2])
+        duration = step[3] / slowdown / one
+        gains[i] = step[4] * trust / step[1] - duration + plain / one
+        took += duration / len(on)
+    gain, error = _winsorised_mean(gains)
+    return gain, math.hypot(error, took * error_without / slowdown)
+
+
+@compiled
+def _winsorised_mean(values: Floats) -> tuple[float, float]:
+    """Returns the winsorised mean, by a tenth of the values at each end, rounded up; and its standard error."""
+    ordered, count = np.sort(values), len(values)
+    trimmed = -(-count // 10) if count > 2 else 0
+    ordered[:trimmed] = ordered[trimmed]
+    ordered[count - trimmed :] = ordered[count - trimmed - 1]
+    return ordered.mean(), max(ordered.std(), _NOISE) / math.sqrt(count)

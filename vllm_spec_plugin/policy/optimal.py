@@ -1,151 +1,105 @@
 """Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included."""
 
-import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from vllm_spec_plugin.draft_plan import DraftPlan
-from vllm_spec_plugin.jit import Ints
-from vllm_spec_plugin.policy.allocation import CandidateDrafts, allocate
-from vllm_spec_plugin.policy.control import (
-    DraftRequest,
-    MeasuredStep,
-    Off,
-    StepBatch,
-    StepForecast,
-    StepMode,
-)
-from vllm_spec_plugin.policy.draft_cost import DraftCostInStep
-from vllm_spec_plugin.policy.equal_lengths import best_with_even
-from vllm_spec_plugin.policy.on_off import CATCH_UP_STEPS, OnOffComparison
-from vllm_spec_plugin.policy.on_off_window import ComparedStep
-from vllm_spec_plugin.policy.outcome_log import OutcomeNotes, plans_of
-from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.policy.request_index import RequestRows
-from vllm_spec_plugin.policy.step_cost import StepCost
+from vllm_spec_plugin.jit import Bools, Floats, Ints, compiled
+from vllm_spec_plugin.policy.acceptance import Acceptance, expect, fade, learn
+from vllm_spec_plugin.policy.allocation import CandidateDrafts, Value, allocate
+from vllm_spec_plugin.policy.control import DraftRequest, MeasuredStep, Off, StepBatch, StepForecast
+from vllm_spec_plugin.policy.draft_cost import DraftCost
+from vllm_spec_plugin.policy.on_off import CATCH_UP_STEPS, ComparedStep, OnOffComparison
+from vllm_spec_plugin.policy.request_rows import RequestRows
+from vllm_spec_plugin.policy.step_cost import PASS, ROW, UNEVEN, StepCost, StepTimes, plain_seconds, seconds_from
 
-# Steps for which a plan without drafts is reused in a batch of the same size: maximum, and that from which on drafting
-# counts as off.
-_MAX_BACKOFF, _SHORT_BACKOFF = 16, 4
-# While a plan without drafts is reused, one of this many steps is measured.
-_MEASURED_EACH = 4
 # Maximum share of a step's time that verification may add in a step with prompts.
 _MAX_DELAY = 0.15
-# Seconds of a plan and of learning from a step, also per request (`python -m benchmarks.native_host`); their share of
-# the time while drafts gain; maximum steps for which a plan is reused to keep that.
-_PLANNING, _PLANNING_PER_REQUEST, _PLANNING_SHARE, _MAX_REUSED = 5e-4, 1.5e-5, 0.01, 7
-# A reused plan ends if this many standard deviations fewer tokens are accepted than this share of the expected ones.
-_MIN_AS_EXPECTED, _TOLERANCE = 0.7, 2.0
+# Prior time of a proposer's pass, as a share of a target's step of one token.
+_PASS_SHARE = 0.1
+# Plans without drafts in a row after which drafting counts as off for a short time, and for long.
+_SHORT, _LONG = 7, 31
 
 
-@dataclass
-class _Kept:
-    """A plan with drafts that is reused in the next steps of the same batch.
+class ProposerTraits(NamedTuple):
+    """Traits of a proposer that planning needs.
 
     Attributes:
-        made_for: request ids, limits and batch sizes that it was made for.
-        draft_plans: draft plan of each request.
-        num_tokens: draft tokens of all plans.
-        steps_left: number of further steps for which it may be used.
-        lacking: accepted draft tokens that are missing so far.
+        num_positions: maximum draft tokens; of trees, maximum nodes.
+        is_tree: whether its drafts are trees, with nodes by path probability.
+        is_in_step: whether the time of a target's step includes its drafting, for whatever is planned.
+        in_one_pass: whether a draft of any length takes one pass, so that further tokens cost little.
     """
 
-    made_for: tuple[object, ...]
-    draft_plans: list[DraftPlan]
-    num_tokens: int
-    steps_left: int
-    lacking: float = 0.0
+    num_positions: int
+    is_tree: bool = False
+    is_in_step: bool = False
+    in_one_pass: bool = False
 
 
 class OptimalControl:
     """Plans by measured acceptance and measured time; also measures whether drafting gains at all.
 
-    - `ProposerEstimates`, one per proposer: acceptance by request and position, and the cost of drafting.
-    - `StepCost`: seconds of the target's steps.
+    - `Acceptance`: of each proposer, by request and position.
+    - `StepCost`, `DraftCost`: seconds of the target's steps, and of drafting that is measured by itself.
     - `allocate`: the plan with the most expected output tokens per second.
-    - `OnOffComparison`: compares measured steps with and without drafts, and switches off drafting that loses.
+    - `OnOffComparison`, by powers of two of the number of requests: compares measured steps with drafts and without,
+      and switches off drafting that loses.
 
     Attributes:
-        proposers: model of each proposer, in the order of the configuration.
         step_cost: cost model of the target's steps.
-        forecast: expected tokens and seconds of the latest plan; None if there is none.
-        off: see `DraftLengthControl`; also while plans without drafts are reused.
+        draft_costs: per proposer; None where drafting is part of the step.
+        forecast: see `DraftLengthControl`.
+        off: see `DraftLengthControl`; after many plans without drafts they count as off, too.
         least_acceptance: see `DraftLengthControl`.
     """
 
     is_constant = False
 
-    def __init__(
-        self,
-        proposers: Sequence[ProposerEstimates],
-        requests: RequestRows,
-        max_step_tokens: int,
-        step_cost: StepCost | None = None,
-    ) -> None:
+    def __init__(self, proposers: Sequence[ProposerTraits], half_life: float, max_step_tokens: int) -> None:
         """Starts without observations.
 
         Args:
-            proposers: model of each proposer, in the order of the configuration.
-            requests: rows of the requests, shared with the proposers' models.
+            proposers: traits of each proposer, in the order of the configuration.
+            half_life: output tokens of a request in which what is known of it halves.
             max_step_tokens: maximum tokens of a step.
-            step_cost: cost model of the target's steps, if a proposer's model has it; else a new one.
         """
-        self.proposers = tuple(proposers)
-        self.step_cost = step_cost or StepCost(max_step_tokens)
-        self.forecast: StepForecast | None = None
-        self._max_step_tokens = max_step_tokens
-        self._requests = requests
-        self._notes = OutcomeNotes(len(proposers))
+        self._proposers, self._max_step_tokens = tuple(proposers), max_step_tokens
+        self._acceptance = Acceptance.of(
+            [each.num_positions for each in proposers], [each.is_tree for each in proposers], half_life
+        )
+        self._in_step = np.array([each.is_in_step for each in proposers], np.bool_)
+        self.step_cost = StepCost(max_step_tokens, has_drafter=bool(self._in_step.any()))
+        self.draft_costs = [None if each.is_in_step else DraftCost() for each in proposers]
+        # The first drafting of a proposer may include its set-up.
+        self._is_cold = [True] * len(proposers)
+        self._rows = RequestRows(len(proposers))
         # Bound directly: it is called for each request in each step.
-        self.verified = self._notes.verified
-        self._comparison = OnOffComparison()
-        # Number of steps since the latest update by outcomes.
-        self._num_unlearned = 0
-        # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
-        self._backoff, self._backoff_left, self._num_backing_off = 0, 0, 0
-        self._kept: _Kept | None = None
-        self.off = Off.NOT
-        self._num_positions = np.array([proposer.num_positions for proposer in proposers])
-        self._max_positions = int(self._num_positions.max(initial=0))
-        self._unconditional = np.array([isinstance(each.draft_cost, DraftCostInStep) for each in proposers], np.bool_)
+        self.verified = self._rows.verified
+        self._comparisons: dict[int, OnOffComparison] = defaultdict(OnOffComparison)
+        self._plans = _Plans(len(proposers), self._acceptance.log_odds.shape[1])
+        self.forecast: StepForecast | None = None
+        self.off, self.least_acceptance = Off.NOT, 0.0
+        # Steps since the latest plan, and plans without drafts in a row.
+        self._num_unlearned = self._num_empty = 0
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
-        self._speedup, self._rows_per_request, self.least_acceptance = 1.0, 0.0, 0.0
+        self._speedup, self._rows_per_request = 1.0, 0.0
 
     @property
     def acceptance(self) -> tuple[tuple[float, ...], ...]:
-        """Per proposer and position, as `AcceptanceModel.average`."""
-        return tuple([proposer.acceptance for proposer in self.proposers])
+        """Per proposer and position, see `Acceptance.average`."""
+        return tuple([self._acceptance.average(i) for i in range(len(self._proposers))])
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
-        """Drafts, unless drafts lose by measurement, steps without are being measured, or the latest plan had none.
-
-        A plan without drafts is reused for 1 step, then for 2, 4 and so on: planning takes time, and little is learned
-        meanwhile. Most steps are skipped while drafting stays off for long.
-        """
-        comparison = self._comparison
-        is_resting = self._backoff_left > 0 and num_requests == self._num_backing_off
-        if loses := comparison.is_off(num_requests):
-            is_resting = False
-        elif not is_resting:
-            self.off = Off.NOT
-            return StepMode.DRAFTS
-        self.off = comparison.off(num_requests) if loses else self._off_by_plan()
-        self._backoff_left -= is_resting
-        self.forecast = self._kept = None
-        self._learn()
-        if not may_skip:
-            return StepMode.OFF
-        skips = comparison.skips(num_requests) if loses else self._backoff_left % _MEASURED_EACH > 0
-        self._num_unlearned += skips
-        return StepMode.SKIPPED if skips else StepMode.OFF
-
-    def _off_by_plan(self) -> Off:
-        if self._backoff < _SHORT_BACKOFF:
-            return Off.NOT
-        return Off.LONG if self._backoff == _MAX_BACKOFF else Off.SHORT
+    def begin_step(self, num_requests: int) -> bool:
+        """Drafts, unless drafts lose by measurement, or steps without are being measured."""
+        comparison = self._comparisons[num_requests.bit_length()]
+        if comparison.is_off:
+            self.off, self.forecast, self._num_empty = comparison.off, None, 0
+        return not comparison.is_off
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """See `DraftLengthControl`."""
@@ -153,146 +107,99 @@ class OptimalControl:
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 
     def plan(self, requests: Sequence[DraftRequest], batch: StepBatch) -> list[DraftPlan]:
-        """Returns each request's draft plan, within its limits.
-
-        Where steps are fast and drafting is known to gain, a plan is reused in further steps of the same batch.
-        """
+        """Learns from the outcomes since the last plan, and returns each request's draft plan, within its limits."""
+        self.forecast = None
         if not requests:
-            self.forecast = None
-            self._learn()
             return []
-        request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
-        made_for = request_ids, limits, batch.base_tokens, batch.num_requests, batch.others
-        kept = self._kept
-        if kept and kept.steps_left > 0 and made_for == kept.made_for and kept.num_tokens <= batch.max_draft_tokens:
-            kept.steps_left -= 1
-            return kept.draft_plans
-        self.forecast = self._kept = None
-        self._learn()
-        rows = self._requests.add(request_ids)
-        candidates = self._candidates(rows, limits, uncomputed, batch)
-        num_outputs, plain_seconds = len(requests) + batch.others, float(candidates.step[0])
-        rate = self._speedup * num_outputs / plain_seconds
-        row_seconds = self._row_seconds(candidates)
-        self.least_acceptance = rate * row_seconds
-        lengths, ranked, value = allocate(candidates, rate, row_seconds)
-        uneven = self.step_cost.drafter_seconds
-        if len(uneven) and len(self.proposers) == 1 and batch.base_tokens == len(requests):
-            lengths, value = best_with_even(candidates, lengths, value, float(uneven[2]))
-        speedup = value.tokens / value.seconds * plain_seconds / num_outputs
-        self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
-        draft_plans = plans_of(lengths, ranked)
-        self._backoff = 0 if value.positions else min(max(2 * self._backoff, 1), _MAX_BACKOFF)
-        self._backoff_left, self._num_backing_off = self._backoff, batch.num_requests
-        self.off = self._off_by_plan()
-        if value.positions and self._comparison.is_sure(batch.num_requests):
-            planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
-            num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
-            self._kept = _Kept(made_for, draft_plans, int(lengths.sum()), num_steps)
-        decode_seconds = plain_seconds
-        if batch.base_tokens != num_outputs:
-            decode_seconds = float(self.step_cost.seconds([num_outputs], num_outputs, batch.context)[0])
-        per_token = decode_seconds / num_outputs
-        self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
-        return draft_plans
-
-    def _candidates(
-        self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: StepBatch
-    ) -> CandidateDrafts:
-        """Returns the proposers' expected drafts and costs."""
-        shape = len(self.proposers), len(rows)
-        draft_prob = np.empty(shape)
-        gains, draft_tokens = np.empty((2, *shape, self._max_positions))
-        for i, proposer in enumerate(self.proposers):
-            proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
-        costs = [proposer.draft_cost for proposer in self.proposers]
-        entry = _table(uncomputed, len(costs)) * [cost.catch_up_seconds / CATCH_UP_STEPS for cost in costs]
-        bounds = np.minimum(_table(limits, len(costs)), self._num_positions)
-        max_draft_tokens = min(max(batch.max_draft_tokens, 0), len(rows) * self._max_positions)
-        step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
-        drafting = np.array([cost.coefficients for cost in costs])
-        return CandidateDrafts(
-            draft_prob,
-            gains,
-            draft_tokens,
-            entry,
-            bounds,
-            drafting,
-            step,
-            max_draft_tokens,
-            batch.others,
-            self._unconditional,
+        request_ids, limits, uncomputed, num_output = zip(*requests, strict=True)
+        rows, num_proposers = self._rows.add(request_ids), len(self._proposers)
+        codes, value, times = _plan(
+            self._acceptance,
+            self._rows.effects,
+            self._rows.num_output,
+            self._rows.take(),
+            rows,
+            np.array(num_output, np.int64),
+            _table(limits, num_proposers),
+            _table(uncomputed, num_proposers),
+            self._costs(),
+            self._in_step,
+            self.step_cost.times,
+            batch,
+            self._num_unlearned,
+            self._speedup,
+            self._rows_per_request,
         )
-
-    def _row_seconds(self, candidates: CandidateDrafts) -> float:
-        """Returns the seconds that a draft token adds to the target's step, near the latest plan's size."""
-        num_requests, step = len(candidates.limits), candidates.step
-        last = min(int((self._rows_per_request + 1) * num_requests), len(step) - 1)
-        first = max(min(int((self._rows_per_request - 1) * num_requests), last - 1), 0)
-        return float(step[last] - step[first]) / (last - first)
-
-    def _learn(self) -> None:
-        """Updates the proposers' models by all noted outcomes."""
-        outcomes = self._notes.take()
-        if outcomes is None:
-            return
-        rows = self._requests.add(outcomes.request_ids)
-        for proposer, of_proposer in zip(self.proposers, outcomes.of_proposers, strict=True):
-            asked, drafted, accepted = of_proposer
-            proposer.learn(
-                rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens, num_steps=self._num_unlearned
-            )
         self._num_unlearned = 0
+        self._rows.free()
+        plain_seconds, per_token, row_price = times
+        num_outputs = len(requests) + batch.others
+        self.least_acceptance = row_price
+        self._speedup = value.tokens / value.seconds * plain_seconds / num_outputs
+        self._rows_per_request = value.rows / len(requests)
+        self._num_empty = 0 if value.positions else self._num_empty + 1
+        self.off = Off.NOT if self._num_empty < _SHORT else Off.SHORT if self._num_empty < _LONG else Off.LONG
+        self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
+        plans = self._plans
+        return [plans[code] for code in codes.tolist()]
+
+    def _costs(self) -> Floats:
+        """Returns [L, 4], seconds of each proposer per step, position, draft token and token of catch-up."""
+        costs, others = np.empty((len(self._proposers), 4)), self.step_cost.times.others
+        for row, cost, traits in zip(costs, self.draft_costs, self._proposers, strict=True):
+            if cost is not None:
+                row[:] = cost.coefficients
+            elif traits.in_one_pass:
+                row[:] = others[PASS], 0.0, others[ROW], others[ROW]
+            else:
+                row[:] = 0.0, others[PASS], others[ROW], others[ROW]
+        return costs
 
     def measured(self, step: MeasuredStep) -> None:
-        """Updates cost models and the comparison by a finished step; of those with a reused plan, by the last ones."""
+        """Updates cost models and the comparison by a finished step."""
         self._num_unlearned += 1
-        drafts = any(drafting.longest for drafting in step.drafting)
+        drafts, timed, catch_up = False, 0.0, 0.0
+        for i, drafting in enumerate(step.drafting):
+            drafts |= drafting.longest > 0
+            timed += drafting.seconds
+            cost = self.draft_costs[i]
+            if cost is not None and drafting.longest:
+                if not self._is_cold[i]:
+                    passes = min(drafting.longest, self._proposers[i].num_positions)
+                    cost.observe(passes, drafting.num_drafted, drafting.caught_up, drafting.seconds)
+                self._is_cold[i] = False
+        passes, rows, _ = drafter = self._work_of_drafter(step)
+        has_drafts, seconds = step.has_drafts or drafts, step.seconds
+        self.step_cost.observe(
+            step.num_tokens, step.num_requests, step.context, seconds - timed, has_drafts=has_drafts, drafter=drafter
+        )
+        others = self.step_cost.times.others
+        if passes and not drafts:
+            # Compared is a step without speculation: its drafter rests.
+            seconds -= float(others[PASS] * passes + others[ROW] * rows)
+        for cost, drafting in zip(self.draft_costs, step.drafting, strict=True):
+            if drafting.caught_up:
+                per_token, most = (others[ROW], seconds) if cost is None else (cost.coefficients[3], drafting.seconds)
+                catch_up += min(drafting.caught_up * float(per_token), most)
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens
-            if kept := self._kept:
-                kept.lacking += _MIN_AS_EXPECTED * expected - step.num_accepted
-                if kept.lacking > _TOLERANCE * math.sqrt(max(expected, 0.0)):
-                    self._kept = None
-                # Whatever came of it, as the comparison needs a fair sample.
-                if kept.steps_left > 0 and drafts and step.has_drafts:
-                    return
-        drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
-        drafter, seconds = self._work_of_drafter(step), step.seconds
-        if step.drafter_passes and not drafts:
-            # Compared is a step without speculation: its drafter rests.
-            seconds -= float(self.step_cost.drafter_seconds[:2] @ drafter[:2])
-        self.step_cost.observe(
-            step.num_tokens,
-            step.num_requests,
-            step.context,
-            step.seconds - drafting_seconds,
-            has_drafts=step.has_drafts or drafts,
-            drafter=drafter,
-        )
-        catch_up = 0.0
-        for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
-            proposer.measured(drafting)
-            most = drafting.seconds if drafting.is_timed else seconds
-            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, most)
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,
             step.context,
             seconds,
-            expected if step.has_drafts else 0,
+            expected if step.has_drafts else 0.0,
             step.num_accepted,
             catch_up,
-            step.has_drafts,
-            drafts,
+            has_drafts,
             self.forecast is not None,
         )
-        self._comparison.measured(compared, self.step_cost)
+        self._comparisons[step.num_requests.bit_length()].measured(compared, self.step_cost.times)
 
     def _work_of_drafter(self, step: MeasuredStep) -> tuple[int, int, bool]:
         """Returns passes, rows and unevenness of a drafter whose time is part of a step, as `StepCost.observe`."""
-        if all(each.is_timed for each in step.drafting):
+        if not self._in_step[-1]:
             return 0, 0, False
         native = step.drafting[-1]
         # The first pass has a row per request, also where nothing is drafted.
@@ -301,17 +208,32 @@ class OptimalControl:
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Restarts the cost models from steps timed at start-up, as (tokens, seconds)."""
-        self.step_cost = StepCost(self._max_step_tokens, steps)
-        seconds = float(self.step_cost.seconds([1.0], 1, 0)[0])
-        for proposer in self.proposers:
-            proposer.probed(seconds)
+        self.step_cost = StepCost(self._max_step_tokens, steps, has_drafter=bool(self._in_step.any()))
+        pass_seconds = _PASS_SHARE * float(self.step_cost.seconds([1.0], 1, 0)[0])
+        for i, cost in enumerate(self.draft_costs):
+            if cost is not None and not cost.num_observations:
+                self.draft_costs[i] = DraftCost(pass_seconds)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a request that ended."""
-        self._learn()
-        self._kept = None
-        self._notes.forget(request_id)
-        self._requests.forget(request_id)
+        self._rows.forget(request_id)
+
+
+class _Plans(dict[int, DraftPlan]):
+    """Draft plans by the code that `_plan` gives them."""
+
+    def __init__(self, num_proposers: int, num_positions: int) -> None:
+        super().__init__()
+        self._base, self._num_lengths = num_proposers * (num_positions + 1), num_positions + 1
+
+    def __missing__(self, code: int) -> DraftPlan:
+        """Decodes a plan."""
+        places, left = [], code
+        while left:
+            left, place = divmod(left, self._base)
+            places.append(divmod(place, self._num_lengths))
+        plan = self[code] = tuple(places)
+        return plan
 
 
 def _table(of_requests: Sequence[tuple[int, ...]], num_proposers: int) -> Ints:
@@ -323,3 +245,87 @@ def _table(of_requests: Sequence[tuple[int, ...]], num_proposers: int) -> Ints:
         return table
     count = len(of_requests) * num_proposers
     return np.fromiter(chain.from_iterable(of_requests), np.int64, count).reshape(-1, num_proposers)
+
+
+@compiled
+def _plan(
+    acceptance: Acceptance,
+    effects: Floats,
+    faded_until: Ints,
+    outcomes: Ints,
+    rows: Ints,
+    num_output: Ints,
+    limits: Ints,
+    uncomputed: Ints,
+    costs: Floats,
+    in_step: Bools,
+    times: StepTimes,
+    batch: StepBatch,
+    num_steps: int,
+    speedup: float,
+    rows_per_request: float,
+) -> tuple[Ints, Value, tuple[float, float, float]]:
+    """Learns from outcomes, estimates and plans a step for n requests of L proposers.
+
+    Args:
+        acceptance: estimates, changed in place.
+        effects: see `acceptance.learn`.
+        faded_until: see `RequestRows.num_output`, changed in place.
+        outcomes: see `acceptance.learn`.
+        rows: [n], rows of the requests.
+        num_output: [n], output tokens of the requests.
+        limits: [n, L], maximum draft tokens.
+        uncomputed: [n, L], text tokens that a proposer must compute before it drafts.
+        costs: [L, 4], see `OptimalControl._costs`.
+        in_step: [L], whether drafting is part of the target's step.
+        times: seconds of the target's steps.
+        batch: the step that verifies the drafts.
+        num_steps: steps since the latest plan.
+        speedup: of the latest plan, tokens per second over those of no drafts.
+        rows_per_request: of the latest plan, draft tokens per request.
+
+    Returns:
+        [n], plans as numbers whose digits, to the base L (K + 1), are proposer (K + 1) + length, the first place
+        last; the plan's value; and in seconds a step without drafts, its part per output token in a step without
+        prompts, and as a share of that of an output token the price of a draft token.
+    """
+    learn(acceptance, effects, outcomes, num_steps)
+    for row, count in zip(rows, num_output):
+        if count > faded_until[row]:
+            fade(acceptance, effects[row], count - faded_until[row])
+            faded_until[row] = count
+    num_requests, num_proposers = limits.shape
+    num_positions = acceptance.log_odds.shape[1]
+    gains = np.empty((num_proposers, num_requests, num_positions))
+    draft_tokens = np.empty_like(gains)
+    expect(acceptance, effects, rows, gains, draft_tokens)
+    most = min(max(batch.max_draft_tokens, 0), num_requests * num_positions)
+    step = seconds_from(times, batch.base_tokens, most + 2, batch.num_requests, batch.context)
+    candidates = CandidateDrafts(
+        gains,
+        draft_tokens,
+        uncomputed * (costs[:, 3] / CATCH_UP_STEPS),
+        np.minimum(limits, acceptance.num_positions),
+        costs,
+        step,
+        most,
+        batch.others,
+        in_step,
+    )
+    num_outputs = num_requests + batch.others
+    rate = speedup * num_outputs / step[0]
+    # What a draft token adds to the target's step, near the latest plan's size.
+    last = min(int((rows_per_request + 1) * num_requests), len(step) - 1)
+    first = max(min(int((rows_per_request - 1) * num_requests), last - 1), 0)
+    row_seconds = (step[last] - step[first]) / (last - first)
+    uneven = times.others[UNEVEN] if len(times.others) > UNEVEN and batch.base_tokens == num_requests else 0.0
+    lengths, proposers, value = allocate(candidates, rate, row_seconds, uneven)
+    codes, base = np.zeros(num_requests, np.int64), num_proposers * (num_positions + 1)
+    for i in range(num_requests):
+        for place in range(num_proposers - 1, -1, -1):
+            if lengths[i, place]:
+                codes[i] = codes[i] * base + proposers[i, place] * (num_positions + 1) + lengths[i, place]
+    decode_seconds = step[0]
+    if batch.base_tokens != num_outputs:
+        decode_seconds = plain_seconds(times, num_outputs, num_outputs, batch.context)
+    return codes, value, (step[0], decode_seconds / num_outputs, rate * row_seconds)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from vllm_spec_plugin.draft_plan import DraftPlan
-from vllm_spec_plugin.policy.control import DraftRequest, Off, StepBatch, StepMode
+from vllm_spec_plugin.policy.control import DraftRequest, Off, StepBatch
 from vllm_spec_plugin.policy.fixed import FixedControl
 
 # Share of steps without any draft, as a policy has that switches drafting off; share of steps that begin a phase
@@ -25,15 +25,13 @@ class RandomControl(FixedControl):
         """Starts the sequence of random numbers."""
         self._rng, self._off_left = Random(seed), 0
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+    def begin_step(self, num_requests: int) -> bool:
         """Switches drafting off in a share of steps, in some for long."""
         self._off_left = max(self._off_left - 1, 0)
         if not self._off_left and self._rng.random() < _OFF_FOR_LONG:
             self._off_left = self._rng.randint(1, _MAX_OFF)
         self.off = Off.LONG if self._off_left else Off.NOT
-        if not self._off_left and self._rng.random() >= _OFF:
-            return StepMode.DRAFTS
-        return StepMode.SKIPPED if may_skip else StepMode.OFF
+        return not self._off_left and self._rng.random() >= _OFF
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """Verifies a random part of the drafts."""

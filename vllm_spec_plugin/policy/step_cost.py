@@ -1,14 +1,14 @@
-"""Models the time of a target's step, by regression on measured steps."""
+"""Models the time of a target's step, and that of drafting in it, by regression on measured steps."""
 
-import bisect
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.jit import Floats, compiled
-from vllm_spec_plugin.policy.regression import LARGEST, SMALLEST, ForgetfulRegression
+from vllm_spec_plugin.policy.regression import LARGEST, SMALLEST, Regression, learn
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # End of the line beyond the last knot, so that interpolation also extrapolates.
@@ -24,12 +24,27 @@ _PROBED = (0.5, 0.2, 0.1)
 _UNKNOWN = (1.0, 0.5, 0.3)
 # Individual errors of knots a factor of four apart have a correlation of 1 / e.
 _CORRELATION_LENGTH = math.log(4)
-# Prior standard deviations of the other costs, as shares of a step of one token: per request, per token of context, of
-# a step with drafts, and per request of such a step.
-_OTHERS = (0.03, 3e-5, 0.5, 0.02)
-# Where drafting is part of the step: prior means per pass of the drafter, per draft token, and of a step with requests
-# of unequal lengths; and their standard deviations. Shares of a step of one token.
-_DRAFTER, _OF_DRAFTER = (0.1, 0.005, 0.0), (0.1, 0.005, 0.2)
+# Costs that are not on the curve: per request, per token of context, of a step with drafts, and per request of such a
+# step; where drafting is part of the step also per pass of the drafter, per draft token, and of a step with requests of
+# unequal lengths. Their prior means and standard deviations, as shares of a step of one token.
+_NUM_OTHERS, REQUEST, CONTEXT, DRAFTS, DRAFTED, PASS, ROW, UNEVEN = 4, 0, 1, 2, 3, 4, 5, 6
+_OTHERS = (0.0, 0.0, 0.0, 0.0, 0.1, 0.005, 0.0)
+_OF_OTHERS = (0.03, 3e-5, 0.5, 0.02, 0.1, 0.005, 0.2)
+
+
+class StepTimes(NamedTuple):
+    """Expected seconds of steps of a target.
+
+    Attributes:
+        at: [n + 1], tokens at the curve's knots, ascending, n at least 2, and the end of the extrapolated last piece.
+        curve: [n + 1], seconds at these; non-decreasing.
+        others: [4 or 7], seconds of `REQUEST`, `CONTEXT`, `DRAFTS`, `DRAFTED` and, of a drafter whose time is part of
+            the step's, `PASS`, `ROW`, `UNEVEN`.
+    """
+
+    at: Floats
+    curve: Floats
+    others: Floats
 
 
 class StepCost:
@@ -45,6 +60,9 @@ class StepCost:
 
     With `has_drafter`, T includes the time in which vLLM's own drafter drafts, p * passes + r * rows, and u * U, where
     U is 1 if its requests have unequal numbers of tokens: then no full CUDA graph is replayed.
+
+    Attributes:
+        times: the present model; read-only.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = (), *, has_drafter: bool = False) -> None:
@@ -61,32 +79,18 @@ class StepCost:
         """
         if max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-        self._knots = _knots(max_tokens)
-        at = np.array(self._knots, np.float64)
-        probed = _clean(probe)
-        shape = _shape(at, probed)
-        drafter, deviations = (_DRAFTER, _OF_DRAFTER) if has_drafter else ((), ())
-        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), (*_OTHERS, *deviations))
-        self._num_knots = len(at)
-        others = range(len(at), len(covariance))
-        self._requests, self._context, self._drafting, self._drafted = others[: len(_OTHERS)]
-        self._drafter = others[len(_OTHERS) :]
-        mean = np.concatenate([shape, [0.0] * len(_OTHERS), np.array(drafter) * shape[0]])
-        self._regression = ForgetfulRegression(mean, covariance, tuple(others))
-        self._features: Floats = np.zeros(len(mean))
-        self._at = np.append(at, _FAR)
-        self._curve = np.empty(len(self._at))
-        self._draw_curve()
+        at, probed = np.array(_knots(max_tokens), np.float64), _clean(probe)
+        shape, count = _shape(at, probed), len(_OTHERS) if has_drafter else _NUM_OTHERS
+        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), _OF_OTHERS[:count])
+        mean = np.append(shape, np.array(_OTHERS[:count]) * shape[0])
+        self._regression = Regression.of(mean, covariance, range(len(at), len(mean)))
+        self.times = StepTimes(np.append(at, _FAR), np.empty(len(at) + 1), self._regression.weights[len(at) :])
+        _draw(self._regression.weights, self.times)
 
     @property
     def num_observations(self) -> int:
         """Number of observed steps; before the first one the prior holds."""
-        return self._regression.num_observations
-
-    @property
-    def drafter_seconds(self) -> Floats:
-        """[3], of a drafter whose time is part of the step: seconds per pass, per draft token, of unequal lengths."""
-        return self._regression.weights[self._drafter.start : self._drafter.stop]
+        return int(self._regression.count[0])
 
     def observe(
         self,
@@ -112,25 +116,11 @@ class StepCost:
         Returns:
             The seconds predicted before.
         """
-        lower = min(max(bisect.bisect_right(self._knots, num_tokens) - 1, 0), self._num_knots - 2)
-        left, right = self._knots[lower], self._knots[lower + 1]
-        share = max(0.0, (num_tokens - left) / (right - left))
-        below, above = self._curve[lower : lower + 2].tolist()
-        predicted: float = below + share * (above - below) + self._overhead(num_requests, context)
-        predicted += has_drafts * self._of_drafts(num_requests)
-        if self._drafter:
-            predicted += float(self.drafter_seconds @ drafter)
-            self._features[self._drafter.start :] = drafter
-        if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
-            return predicted
-        features = self._features
-        features[lower], features[lower + 1] = 1 - share, share
-        features[self._requests], features[self._context] = num_requests, context
-        features[self._drafting], features[self._drafted] = has_drafts, has_drafts * num_requests
-        self._regression.observe(features, seconds)
-        features[lower] = features[lower + 1] = 0
-        self._draw_curve()
-        return predicted
+        if num_tokens < 1 or num_requests < 0 or context < 0:
+            num_requests, context, seconds = max(num_requests, 0), max(context, 0), 0.0
+        passes, rows, is_uneven = drafter
+        others = (num_requests, context, has_drafts, has_drafts * num_requests, passes, rows, is_uneven)
+        return _observe(self._regression, self.times, num_tokens, np.array(others, np.float64), seconds)
 
     def seconds(self, num_tokens: npt.ArrayLike, num_requests: int, context: int) -> Floats:
         """Returns expected seconds of steps without drafts, in the shape of `num_tokens`; positive, non-decreasing.
@@ -141,78 +131,78 @@ class StepCost:
             num_requests: number of requests of each step.
             context: total tokens of context of these requests.
         """
-        expected: Floats = np.interp(np.asarray(num_tokens, np.float64), self._at, self._curve)
-        expected += self._overhead(num_requests, context)
+        expected: Floats = np.interp(np.asarray(num_tokens, np.float64), self.times.at, self.times.curve)
+        expected += max(num_requests, 0) * self.times.others[REQUEST] + max(context, 0) * self.times.others[CONTEXT]
         return expected
-
-    def seconds_of(self, num_tokens: Floats, num_requests: Floats, context: Floats) -> Floats:
-        """Returns [n], as `seconds`, for n steps with tokens, requests and context of their own."""
-        weights = self._regression.weights
-        expected: Floats = np.interp(num_tokens, self._at, self._curve)
-        expected += num_requests * weights.item(self._requests) + context * weights.item(self._context)
-        return expected
-
-    def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
-        """Returns [count], expected seconds of a step of `num_tokens` tokens and 0, 1, 2, ... draft tokens."""
-        steps = _values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
-        steps[1:] += self._of_drafts(num_requests)
-        return steps
-
-    def _overhead(self, num_requests: int, context: int) -> float:
-        weights = self._regression.weights
-        return max(num_requests, 0) * weights.item(self._requests) + max(context, 0) * weights.item(self._context)
-
-    def _of_drafts(self, num_requests: int) -> float:
-        weights = self._regression.weights
-        return weights.item(self._drafting) + max(num_requests, 0) * weights.item(self._drafted)
-
-    def _draw_curve(self) -> None:
-        _draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)
 
 
 @compiled
-def _draw(learnt: Floats, at: Floats, curve: Floats, lowest: float) -> None:
-    """Writes the non-decreasing curve with the smallest maximum distance from the learnt values.
+def plain_seconds(times: StepTimes, num_tokens: float, num_requests: float, context: float) -> float:
+    """Returns the expected seconds of a step without drafts, as `StepCost.seconds`."""
+    return _on_curve(times, num_tokens) + num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
 
-    Args:
-        learnt: [n], value at each knot, n at least 2.
-        at: [n + 1], the knots, ascending, and the end of the extrapolated last piece.
-        curve: [n + 1], values of the curve at these; written.
-        lowest: lower bound of the curve.
-    """
-    num_knots = len(learnt)
-    highest = learnt[0]
+
+@compiled
+def seconds_from(times: StepTimes, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
+    """Returns [count], expected seconds of a step of `num_tokens` tokens and 0, 1, 2, ... draft tokens."""
+    at, curve, steps = times.at, times.curve, np.empty(count)
+    piece = _piece(times, num_tokens)
+    for i in range(count):
+        while piece + 2 < len(at) and num_tokens + i >= at[piece + 1]:
+            piece += 1
+        slope = (curve[piece + 1] - curve[piece]) / (at[piece + 1] - at[piece])
+        steps[i] = curve[piece] + slope * max(num_tokens + i - at[piece], 0.0)
+    steps += num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
+    steps[1:] += times.others[DRAFTS] + num_requests * times.others[DRAFTED]
+    return steps
+
+
+@compiled
+def _piece(times: StepTimes, num_tokens: float) -> int:
+    """Returns the index of the knot at which the curve's piece begins."""
+    piece = 0
+    while piece + 2 < len(times.at) and num_tokens >= times.at[piece + 1]:
+        piece += 1
+    return piece
+
+
+@compiled
+def _on_curve(times: StepTimes, num_tokens: float) -> float:
+    at, curve, piece = times.at, times.curve, _piece(times, num_tokens)
+    slope = (curve[piece + 1] - curve[piece]) / (at[piece + 1] - at[piece])
+    seconds: float = curve[piece] + slope * max(num_tokens - at[piece], 0.0)
+    return seconds
+
+
+@compiled
+def _observe(model: Regression, times: StepTimes, num_tokens: int, others: Floats, seconds: float) -> float:
+    """Updates model and times by a step; see `StepCost.observe`. `others` are features, in the order of `StepTimes`."""
+    features, num_knots = np.zeros(len(model.weights)), len(times.at) - 1
+    features[num_knots:] = others[: len(features) - num_knots]
+    predicted = _on_curve(times, num_tokens) + (features[num_knots:] * times.others).sum()
+    if SMALLEST < seconds < LARGEST:
+        lower = min(_piece(times, num_tokens), num_knots - 2)
+        share = max(0.0, (num_tokens - times.at[lower]) / (times.at[lower + 1] - times.at[lower]))
+        features[lower], features[lower + 1] = 1 - share, share
+        learn(model, features, seconds)
+        _draw(model.weights, times)
+    return predicted
+
+
+@compiled
+def _draw(weights: Floats, times: StepTimes) -> None:
+    """Writes the positive, non-decreasing curve with the smallest maximum distance from the learnt values."""
+    at, curve = times.at, times.curve
+    num_knots = len(at) - 1
+    highest, minimum = weights[0], weights[num_knots - 1]
     for i in range(num_knots):
-        highest = max(highest, learnt[i])
+        highest = max(highest, weights[i])
         curve[i] = highest
-    minimum = learnt[num_knots - 1]
     for i in range(num_knots - 1, -1, -1):
-        minimum = min(minimum, learnt[i])
-        curve[i] = max((curve[i] + minimum) * 0.5, lowest)
+        minimum = min(minimum, weights[i])
+        curve[i] = max((curve[i] + minimum) * 0.5, SMALLEST)
     slope = (curve[num_knots - 1] - curve[num_knots - 2]) / (at[num_knots - 1] - at[num_knots - 2])
     curve[num_knots] = curve[num_knots - 1] + slope * (at[num_knots] - at[num_knots - 1])
-
-
-@compiled
-def _values_from(first: int, count: int, at: Floats, curve: Floats, more: float) -> Floats:
-    """Returns [count], values of the curve at `first`, `first` + 1, ..., plus `more`.
-
-    Args:
-        first: first argument of the curve.
-        count: number of values.
-        at: [n], the knots, ascending, n at least 2.
-        curve: [n], values at the knots; constant before the first, the last piece is extrapolated.
-        more: constant added to each value.
-    """
-    values = np.empty(count)
-    piece = 0
-    slope = (curve[1] - curve[0]) / (at[1] - at[0])
-    for i in range(count):
-        while piece + 2 < len(at) and first + i >= at[piece + 1]:
-            piece += 1
-            slope = (curve[piece + 1] - curve[piece]) / (at[piece + 1] - at[piece])
-        values[i] = curve[piece] + slope * max(first + i - at[piece], 0.0) + more
-    return values
 
 
 def _knots(max_tokens: int) -> list[int]:

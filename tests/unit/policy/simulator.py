@@ -15,11 +15,8 @@ from vllm_spec_plugin.policy.control import (
     MeasuredStep,
     StepBatch,
     StepForecast,
-    StepMode,
 )
-from vllm_spec_plugin.policy.optimal import OptimalControl
-from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 
 class Cost(NamedTuple):
@@ -87,9 +84,7 @@ class Server:
 
 def control_for(server: Server) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
-    requests = RequestRows()
-    models = [ProposerEstimates(server.most, 64, requests, is_tree=server.nodes is not None) for _ in server.costs]
-    control = OptimalControl(models, requests, 2048)
+    control = OptimalControl([ProposerTraits(server.most, server.nodes is not None) for _ in server.costs], 64, 2048)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
 
@@ -185,16 +180,19 @@ def simulate(
     outcome = Outcome()
     num_requests, num_lanes = len(chances(0)), len(server.costs)
     limits = limits or [(server.most,) * num_lanes] * num_requests
-    to_draft = [DraftRequest(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
     batch = StepBatch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
     made: list[MadeDraft] = [MadeDraft((), None, 0)] * num_requests
     forecast: StepForecast | None = None
+    num_output = [0] * num_requests
     for number in range(num_steps):
+        to_draft = [
+            DraftRequest(f"r{i}", limit, (0,) * num_lanes, count)
+            for i, (limit, count) in enumerate(zip(limits, num_output, strict=True))
+        ]
         of_requests = chances(number)
         expected = forecast
-        mode = control.begin_step(num_requests, may_skip=not any(draft.drafted for draft in made))
         planned: list[DraftPlan] = [()] * num_requests
-        if mode is StepMode.DRAFTS:
+        if control.begin_step(num_requests):
             planned = control.plan(to_draft, batch)
         forecast = control.forecast
         tokens, num_verified, num_accepted = 0.0, 0, 0
@@ -208,6 +206,7 @@ def simulate(
             tokens += expected_tokens(alpha, draft.drafted)
             num_verified += draft.drafted
             num_accepted += accepted
+            num_output[int(request.request_id[1:])] += accepted + 1
         made = [_draft(draft_plan, own, guesses) for draft_plan, own in zip(planned, of_requests, strict=True)]
         drafting = [_drafting(server, lane, made) for lane in range(num_lanes)]
         noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
@@ -221,20 +220,19 @@ def simulate(
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
         num_tokens = num_requests + num_verified
-        if mode is not StepMode.SKIPPED:
-            control.measured(
-                MeasuredStep(
-                    num_tokens,
-                    num_requests,
-                    batch.context,
-                    total,
-                    tuple(noisy),
-                    has_drafts=num_verified > 0,
-                    forecast=expected,
-                    num_drafts=num_verified,
-                    num_accepted=num_accepted,
-                )
+        control.measured(
+            MeasuredStep(
+                num_tokens,
+                num_requests,
+                batch.context,
+                total,
+                tuple(noisy),
+                has_drafts=num_verified > 0,
+                forecast=expected,
+                num_drafts=num_verified,
+                num_accepted=num_accepted,
             )
+        )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.draft_plans.append(planned)
     return outcome

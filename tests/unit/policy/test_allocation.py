@@ -12,7 +12,6 @@ from tests.sizes import examples
 from tests.unit.policy.simulator import all_plans
 from vllm_spec_plugin.draft_plan import DraftPlan, longest
 from vllm_spec_plugin.policy.allocation import CandidateDrafts, Value, allocate
-from vllm_spec_plugin.policy.outcome_log import plans_of
 
 
 def candidates_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> CandidateDrafts:
@@ -28,7 +27,6 @@ def candidates_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> 
     num_proposers, num_requests, most = all_gains.shape
     draft_tokens = np.array(changes.pop("draft_tokens", np.ones_like(all_gains)), np.float64)
     candidates = CandidateDrafts(
-        draft_prob=draft_tokens.reshape(all_gains.shape)[:, :, 0].copy(),
         gains=all_gains,
         draft_tokens=draft_tokens.reshape(all_gains.shape),
         entry=np.zeros((num_requests, num_proposers)),
@@ -47,16 +45,17 @@ def candidates_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> 
     return candidates._replace(**(changes | arrays))
 
 
-def planned(candidates: CandidateDrafts, num_rounds: int = 1) -> tuple[list[DraftPlan], Value]:
+def planned(candidates: CandidateDrafts, num_rounds: int = 1, uneven: float = 0.0) -> tuple[list[DraftPlan], Value]:
     """The plan where a second is worth what it is without drafts, and then, as a control knows it, with the plan."""
     rate, row_seconds = (
         (len(candidates.limits) + candidates.others) / candidates.step[0],
         candidates.step[1] - candidates.step[0],
     )
     for _ in range(num_rounds):
-        lengths, proposers, value = allocate(candidates, float(rate), float(row_seconds))
+        lengths, proposers, value = allocate(candidates, float(rate), float(row_seconds), uneven)
         rate = value.tokens / value.seconds
-    return plans_of(lengths, proposers), value
+    rows = zip(proposers.tolist(), lengths.tolist(), strict=True)
+    return [tuple(place for place in zip(*row, strict=True) if place[1]) for row in rows], value
 
 
 def lengths_of(candidates: CandidateDrafts) -> list[int]:
@@ -78,7 +77,7 @@ def value_of(candidates: CandidateDrafts, plan: Sequence[DraftPlan]) -> Value:
             seconds += count * candidates.drafting[proposer, 2] + reach * candidates.entry[request, proposer]
             positions += length
             asked[proposer].append((length, reach))
-            reach *= 1 - candidates.draft_prob[proposer, request]
+            reach *= 1 - candidates.draft_tokens[proposer, request, 0]
     for (asking, position, _), of_proposer in zip(candidates.drafting, asked, strict=True):
         is_asked = 1 - np.prod([1 - reach for _, reach in of_proposer])
         seconds += is_asked * (asking + position * max((length for length, _ in of_proposer), default=0))
@@ -221,3 +220,24 @@ def test_a_drafter_that_drafts_beside_texts_is_not_asked_where_a_text_is_sure_to
     assert draft_plan == [((0, 2),)]
     # Of that plan nothing is unconditional: both agree about its value.
     assert value == planned(candidates_of([gains[0]], np.linspace(1, 1.3, 7), draft_tokens=[present[0]]))[1]
+
+
+def unlike(each: float = 0.0004, **changes: Any) -> CandidateDrafts:
+    """Two requests, of which one accepts nearly all of 4 draft tokens, and one few; a draft token takes `each`."""
+    gains = np.array([0.9, 0.4])[:, None] ** np.arange(1, 5)
+    return candidates_of(gains, 0.010 + each * np.arange(10), drafting=[[0.0, 0.0001, 0.0]], **changes)
+
+
+def test_unequal_lengths_stay_where_they_cost_nothing_or_cannot_be_equal() -> None:
+    """Beside a step's other requests, they cost no more."""
+    for candidates, uneven in ((unlike(), 0.0), (unlike(others=1), 0.005)):
+        first, second = (longest(draft_plan) for draft_plan in planned(candidates, uneven=uneven)[0])
+        assert first == 4 > second
+    assert [longest(draft_plan) for draft_plan in planned(unlike(limits=[[4], [0]]))[0]] == [4, 0]
+
+
+def test_where_unequal_lengths_cost_much_all_have_one() -> None:
+    plan, value = planned(unlike(), uneven=0.005)
+    assert longest(plan[0]) == longest(plan[1]) > 0
+    assert value == pytest.approx(value_of(unlike(), plan))
+    assert planned(unlike(limits=[[4], [0]]), uneven=0.5)[0] == [(), ()]

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.policy.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
-from vllm_spec_plugin.policy.optimal import OptimalControl
-from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)
@@ -85,9 +83,7 @@ def test_a_request_for_one_proposer_never_gets_another() -> None:
 def test_turns_keep_all_limits(data: st.DataObject) -> None:
     """Whatever is learned and tried: chains of up to 4 tokens and trees of up to 6, up to 3 proposers."""
     kinds = data.draw(st.lists(st.booleans(), min_size=1, max_size=3))
-    requests = RequestRows()
-    models = [ProposerEstimates(6 if is_tree else 4, 64, requests, is_tree=is_tree) for is_tree in kinds]
-    control = OptimalControl(models, requests, 2048)
+    control = OptimalControl([ProposerTraits(6 if is_tree else 4, is_tree) for is_tree in kinds], 64, 2048)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     most = [6 if is_tree else 5 for is_tree in kinds]
     costs = rng.choice([1e-5, 1e-3], len(kinds))
@@ -117,7 +113,7 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
             drafted = int(rng.integers(0, length, endpoint=True))
             accepted = int(rng.integers(0, drafted, endpoint=True))
             nodes = tuple(rng.permutation(drafted)[:accepted].tolist()) if drafted and kinds[source] else None
-            control.verified(request.request_id, draft_plan, source if drafted else None, drafted, accepted, 0, nodes)
+            control.verified(request.request_id, draft_plan, source if drafted else None, drafted, accepted, nodes)
         drafting = [
             Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c))
             for k, c in zip(longest, costs, strict=True)

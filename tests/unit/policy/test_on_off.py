@@ -13,12 +13,10 @@ from vllm_spec_plugin.policy.control import (
     MeasuredStep,
     Off,
     StepBatch,
-    StepMode,
 )
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.policy.draft_cost import DraftCost
-from vllm_spec_plugin.policy.on_off import RETRY_SHARE, OnOffComparison
-from vllm_spec_plugin.policy.on_off_window import ComparedStep
+from vllm_spec_plugin.policy.on_off import RETRY_SHARE, ComparedStep, DraftingGain, OnOffComparison
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.step_cost import StepCost
 
@@ -60,50 +58,32 @@ def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
         assert rate >= (0.9 if phase % 2 else 1.7) * 4 / fast(4)
 
 
-def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A draft token takes as long as a step of the target."""
+def test_plans_without_drafts_count_as_off_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft token takes longer than a step of the target."""
+    monkeypatch.setattr(OnOffComparison, "is_off", False, raising=False)
     control = control_for(Server(lambda _: 0.006, (Cost(0.006, 0.0),)))
-    monkeypatch.setattr(OnOffComparison, "is_off", lambda *_: False)
-    control.proposers[0].draft_cost = DraftCost(1.0)
+    control.draft_costs[0] = DraftCost(1.0)
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], StepBatch(4, 4, 400, 16)
-    for num_steps in (1, 2, 4, 8, 16, 16):
-        assert control.begin_step(4, may_skip=False) is StepMode.DRAFTS
-        assert control.off is Off.NOT
-        assert control.plan(requests, batch) == [()] * 4
-        off = Off.NOT if num_steps < 4 else Off.SHORT if num_steps < 16 else Off.LONG
-        assert control.off is off
-        assert [control.begin_step(4, may_skip=False) for _ in range(num_steps)] == [StepMode.OFF] * num_steps
-        assert control.off is off
-    assert control.plan(requests, batch) == [()] * 4
-    assert control.begin_step(5, may_skip=False) is StepMode.DRAFTS
-
-
-def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
-    """One of 16."""
-    comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
-    run(comparison, 0.01, 0.03, 60, gained=0.0)
-    num_skipped = 0
+    off = []
     for _ in range(40):
-        assert comparison.is_off(4)
-        if comparison.skips(4):
-            num_skipped += 1
-        else:
-            comparison.measured(step(0.01, drafted=False), cost)
-    assert num_skipped == 37
+        assert control.plan(requests, batch) == [()] * 4
+        off.append(control.off)
+    assert off == sorted(off, key=[Off.NOT, Off.SHORT, Off.LONG].index)
+    assert set(off) == set(Off)
 
 
 def test_off_for_long_ends_eight_steps_before_a_retrial_and_measured_blocks_are_short() -> None:
     """After a loss many steps have no drafts."""
     comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
-    assert comparison.off(4) is Off.SHORT
-    while (off := comparison.off(4)) is not Off.LONG:
-        drafted = not comparison.is_off(4)
+    assert comparison.off is Off.SHORT
+    while (off := comparison.off) is not Off.LONG:
+        drafted = not comparison.is_off
         assert off is (Off.NOT if drafted else Off.SHORT)
-        comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost)
+        comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost.times)
     lasting: list[Off] = [off]
-    while comparison.is_off(4):
-        comparison.measured(step(0.01, drafted=False), cost)
-        lasting.append(comparison.off(4))
+    while comparison.is_off:
+        comparison.measured(step(0.01, drafted=False), cost.times)
+        lasting.append(comparison.off)
     assert len(lasting) > 128
     assert lasting == [Off.LONG] * (len(lasting) - 9) + [Off.NOT] * 9
 
@@ -122,11 +102,11 @@ def test_the_first_pass_of_a_drafter_that_nobody_needs_is_no_time_of_steps_witho
     control = create_control(config, 512, True)
     assert isinstance(control, OptimalControl)
     compared: list[float] = []
-    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, cost: compared.append(step.seconds))
+    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, times: compared.append(step.seconds))
     for i in range(400):
         control.measured(without_drafts(0.010 + 0.002 * (i % 2), i % 2))
     assert compared[-2:] == pytest.approx([0.01, 0.01], rel=0.02)
-    assert control.step_cost.drafter_seconds @ [1, 4, 0] == pytest.approx(0.002, rel=0.1)
+    assert control.step_cost.times.others[4:] @ [1, 4, 0] == pytest.approx(0.002, rel=0.1)
 
 
 def test_text_that_a_drafter_catches_up_with_is_not_a_cost_of_its_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,21 +115,20 @@ def test_text_that_a_drafter_catches_up_with_is_not_a_cost_of_its_drafts(monkeyp
     control = create_control(config, 512, True)
     assert isinstance(control, OptimalControl)
     compared: list[ComparedStep] = []
-    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, cost: compared.append(step))
+    monkeypatch.setattr(OnOffComparison, "measured", lambda _, step, times: compared.append(step))
     for i in range(400):
         longest, caught_up = i % 4, 400 * (i % 8 == 5)
         passes, rows = longest + (caught_up > 0), 4 * longest
         drafting = (Drafting(longest, rows, caught_up, 0.0, is_timed=False),)
         seconds = 0.010 + 0.002 * passes + 1e-5 * (rows + caught_up)
         control.measured(MeasuredStep(4, 4, 400, seconds, drafting, drafter_passes=passes))
-    [cost] = [proposer.draft_cost for proposer in control.proposers]
-    assert cost.coefficients == pytest.approx([0, 0.002, 1e-5], rel=0.1)
+    assert control.step_cost.times.others[4:6] == pytest.approx([0.002, 1e-5], rel=0.1)
     assert [step.catch_up_seconds for step in compared[-4:]] == pytest.approx([0, 0.004, 0, 0], rel=0.1)
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
     """Builds a step of four requests."""
-    return ComparedStep(4, 4, 400, seconds, gained, gained, verifies=drafted, drafts=drafted)
+    return ComparedStep(4, 4, 400, seconds, gained, gained, has_drafts=drafted)
 
 
 def run(
@@ -159,12 +138,12 @@ def run(
     cost, rng = StepCost(512, [(1, 0.01), (64, 0.02)]), np.random.default_rng(SEED)
     is_off = []
     for _ in range(num_steps):
-        off = comparison.is_off(4)
+        off = comparison.is_off
         noise = float(np.exp(rng.normal(0, 0.03)))
         taken = (
             step(seconds_off * noise, drafted=False) if off else step(seconds_on * noise, drafted=True, gained=gained)
         )
-        comparison.measured(taken, cost)
+        comparison.measured(taken, cost.times)
         is_off.append(off)
     return is_off
 
@@ -174,7 +153,7 @@ def test_what_gains_is_interrupted_for_about_its_share_of_the_time() -> None:
     comparison = OnOffComparison()
     is_off = run(comparison, 0.01, 0.012, 3000)
     assert 0 < np.mean(is_off[200:]) < 0.01
-    verdict = comparison.verdict(4)
+    verdict = comparison.verdict
     assert verdict is not None
     assert verdict.gain == pytest.approx(0.8, abs=0.1)
 
@@ -189,15 +168,15 @@ def first_price(seconds_on: Sequence[float], catch_up: float = 0.0) -> tuple[int
     comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
     num_on, num_off = 0, 0
     for _ in range(30_000):
-        if comparison.is_off(4):
-            comparison.measured(step(0.01, drafted=False), cost)
+        if comparison.is_off:
+            comparison.measured(step(0.01, drafted=False), cost.times)
             num_off += 1
         elif num_on and num_off > 100:
             return num_on, num_off
         else:
             own = step(seconds_on[min(num_on, len(seconds_on) - 1)], drafted=True)
             more = 0.0 if num_on else catch_up
-            comparison.measured(own._replace(seconds=own.seconds + more, catch_up_seconds=more), cost)
+            comparison.measured(own._replace(seconds=own.seconds + more, catch_up_seconds=more), cost.times)
             num_on, num_off = num_on + 1, 0
     raise AssertionError("no second trial")
 
@@ -232,10 +211,10 @@ def drive(
 ) -> tuple[OnOffComparison, list[bool]]:
     """Whether each step is off; `on` and `off` get the number of steps since drafts were last switched."""
     comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
-    is_off, since = [comparison.is_off(4)], 0
+    is_off, since = [comparison.is_off], 0
     for _ in range(num_steps):
-        comparison.measured((off if is_off[-1] else on)(since), cost)
-        is_off.append(comparison.is_off(4))
+        comparison.measured((off if is_off[-1] else on)(since), cost.times)
+        is_off.append(comparison.is_off)
         since = since + 1 if is_off[-1] == is_off[-2] else 0
     return comparison, is_off
 
@@ -268,9 +247,9 @@ def test_first_steps_after_drafting_are_not_the_measure_of_steps_without() -> No
 
 def test_steps_with_a_plan_of_no_drafts_are_not_the_measure_of_steps_without() -> None:
     """Planning takes time."""
-    planned = PLAIN._replace(seconds=0.03, planned=True)
+    planned = PLAIN._replace(seconds=0.03, is_planned=True)
     comparison, _ = drive(lambda since: planned if since % 2 else GAINING, lambda _: PLAIN, 400)
-    verdict = comparison.verdict(4)
+    verdict = comparison.verdict
     assert verdict is not None
     assert verdict.gain == pytest.approx(0.8, abs=0.1)
 
@@ -285,10 +264,10 @@ def test_steps_with_long_prompts_are_not_compared() -> None:
     cost = [(1, 0.01), (64, 0.02)]
     comparison, step_cost = OnOffComparison(), StepCost(512, cost)
     for number in range(400):
-        off = comparison.is_off(4)
+        off = comparison.is_off
         prompt = GAINING._replace(num_tokens=400, seconds=1.0)
-        comparison.measured(PLAIN if off else prompt if number % 2 else GAINING, step_cost)
-    assert comparison.is_sure(4)
+        comparison.measured(PLAIN if off else prompt if number % 2 else GAINING, step_cost.times)
+    assert comparison.verdict and comparison.verdict.is_sure
 
 
 def test_catch_up_is_spread_and_then_over() -> None:
@@ -297,15 +276,14 @@ def test_catch_up_is_spread_and_then_over() -> None:
     begun = iter([late])
     comparison, is_off = drive(lambda _: next(begun, GAINING), lambda _: PLAIN, 500)
     assert np.mean(is_off[-300:]) < 0.05
-    verdict = comparison.verdict(4)
+    verdict = comparison.verdict
     assert verdict is not None
     assert verdict.gain == pytest.approx(0.8, abs=0.1)
 
 
-def test_making_drafts_is_charged_to_the_step_that_verifies_them() -> None:
+def test_making_drafts_counts_also_where_another_step_verifies_them() -> None:
     """Steps that only make drafts take 0.025 s, those that only verify them half as many tokens more."""
-    making = step(0.025, drafted=False)._replace(drafts=True)
-    verifying = step(0.01, drafted=True, gained=2.0)._replace(drafts=False)
+    making, verifying = step(0.025, drafted=True), step(0.01, drafted=True, gained=2.0)
     _, is_off = drive(lambda since: verifying if since % 2 else making, lambda _: PLAIN, 2000)
     assert np.mean(is_off[-1000:]) > 0.9
 
@@ -316,11 +294,3 @@ def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
     run(comparison, 0.01, 0.012, 100)
     is_off = run(comparison, 0.02, 0.024, 300)
     assert sum(is_off) <= 3 * 8
-
-
-def test_sizes_of_batches_are_told_apart() -> None:
-    comparison = OnOffComparison()
-    run(comparison, 0.01, 0.012, 200)
-    assert comparison.is_sure(4)
-    assert comparison.verdict(64) is None
-    assert comparison.is_off(64)

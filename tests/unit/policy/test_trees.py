@@ -9,9 +9,7 @@ import pytest
 from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
 from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepBatch
-from vllm_spec_plugin.policy.optimal import OptimalControl
-from vllm_spec_plugin.policy.proposer_estimates import ProposerEstimates
-from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 SEED, STEPS, SETTLED = 7, 600, 300
 # Depth of the trunk; the probability that a trunk node is right if all above it are; and that of its two siblings.
@@ -82,10 +80,9 @@ def test_comes_within_four_hundredths_of_the_best_size(kind: str) -> None:
 
 def test_a_tree_is_any_size_within_its_limit() -> None:
     """Each limit from 0 to K and beyond, where neither drafting nor verification costs much: all of it is drafted."""
-    requests = RequestRows()
-    control = OptimalControl([ProposerEstimates(5, 64, requests, is_tree=True)], requests, 2048)
+    control = OptimalControl([ProposerTraits(5, is_tree=True)], 64, 2048)
     control.probed([(1, 0.02), (64, 0.02)])
     for size in [1, 5] * 10:
-        control.proposers[0].measured(Drafting(size, 8 * size, 0, 1e-5 * size))
+        control.draft_costs[0].observe(size, 8 * size, 0, 1e-5 * size)
     planned = control.plan([DraftRequest(f"{limit}", (limit,), (0,)) for limit in range(8)], StepBatch(8, 8, 800, 100))
     assert [length_of(draft_plan, 0) for draft_plan in planned] == [0, 1, 2, 3, 4, 5, 5, 5]
