@@ -173,7 +173,6 @@ class DraftLengthAdapter:
         request_id: str,
         drafted: int,
         accepted: int,
-        num_output_tokens: int,
         nodes: tuple[int, ...] | None = None,
     ) -> tuple[Verified, ...]:
         """Reports the outcome of a step for a request that had drafts or a draft plan.
@@ -183,7 +182,6 @@ class DraftLengthAdapter:
             request_id: the request.
             drafted: draft tokens that were verified; 0 if there were none.
             accepted: draft tokens that were accepted.
-            num_output_tokens: output tokens of the request, those of the step included.
             nodes: of a tree with branches, numbers of the accepted nodes in the order sent; None for chains.
 
         Returns:
@@ -199,13 +197,13 @@ class DraftLengthAdapter:
             continuation, more = drafted - length, accepted - length
             drafted, accepted = length, min(accepted, length)
         if not self.control.is_constant:
-            self.control.verified(request_id, draft_plan, source, drafted, accepted, num_output_tokens, nodes)
+            self.control.verified(request_id, draft_plan, source, drafted, accepted, nodes)
         own = source or 0, drafted, accepted
         if not continuation or more < 0:
             return (own,)
         if not self.control.is_constant:
             planned = ((self._grammar, continuation),)
-            self.control.verified(request_id, planned, self._grammar, continuation, more, num_output_tokens)
+            self.control.verified(request_id, planned, self._grammar, continuation, more)
         return own, (self._grammar, continuation, more)
 
     def ended(self, step: Step, num_output: int, *, is_busy: bool) -> None:

@@ -163,10 +163,7 @@ class SpecScheduling(Scheduler):
             accepted = len(sampled[row]) - 1
             # A grammar's placeholders were never drafts.
             drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
-            num_output_tokens = self.requests[request_id].num_output_tokens + accepted + 1
-            parts = self._adapter.verified(
-                step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id)
-            )
+            parts = self._adapter.verified(step, request_id, drafted, accepted, nodes.get(request_id))
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
                 for source, of_source, accepted_of_source in parts:

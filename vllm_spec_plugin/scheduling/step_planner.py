@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.scheduler import SchedulerOutput
 from vllm_spec_plugin.draft_plan import DraftPlan
-from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch, StepMode
+from vllm_spec_plugin.policy.control import DraftLengthControl, DraftRequest, StepBatch
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.served_requests import ServedRequests
@@ -68,16 +68,13 @@ class StepPlanner:
             return
         if not (self._served.ids or drafts):
             return
-        mode = None
-        if self._served.ids and scheduled:
-            mode = self._control.begin_step(num_running, may_skip=not (drafts or before.draft_plans))
-            if mode is not StepMode.DRAFTS:
-                off = scheduled.keys() & self._served.ids
-                self._decisions.not_chosen(len(off))
-                if before.draft_plans:
-                    self._decisions.switched_off(off, before.draft_plans)
-                if mode is StepMode.SKIPPED:
-                    return
+        is_asked = bool(self._served.ids and scheduled)
+        drafts_now = is_asked and self._control.begin_step(num_running)
+        if is_asked and not drafts_now:
+            off = scheduled.keys() & self._served.ids
+            self._decisions.not_chosen(len(off))
+            if before.draft_plans:
+                self._decisions.switched_off(off, before.draft_plans)
         step.is_measured = True
         step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
         step.context = sum([request.num_computed_tokens for request in running])
@@ -86,7 +83,7 @@ class StepPlanner:
             step.has_drafts = step.num_drafts > 0
         if step.num_requests == before.num_requests:
             step.forecast = before.next_forecast
-        if mode is not StepMode.DRAFTS:
+        if not drafts_now:
             return
         requests, batch = self._requests(step, output, running, max_step_tokens())
         if not requests:

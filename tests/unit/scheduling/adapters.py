@@ -6,7 +6,6 @@ from typing import Any
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 
@@ -27,8 +26,8 @@ class Listening(FixedControl):
         self.num_plans, self.forgotten = 0, []
         self.batch: Any = None
 
-    def begin_step(self, num_requests, *, may_skip):
-        return StepMode.DRAFTS if self.is_on else StepMode.OFF
+    def begin_step(self, num_requests):
+        return self.is_on
 
     def plan(self, wishes, batch):
         self.requests, self.batch = list(wishes), batch
@@ -107,7 +106,7 @@ def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, w
     step = adapter.take_step()
     for one in requests:
         if drafted or one.request_id in step.drafted_as:
-            adapter.verified(step, one.request_id, drafted, accepted, one.num_output_tokens + accepted + 1)
+            adapter.verified(step, one.request_id, drafted, accepted)
     adapter.ended(step, len(requests) * (accepted + 1), is_busy=is_busy)
     adapter.drafted({one.request_id: one for one in [*requests, *waiting]}, DraftResult(counted, sources or {}))
 

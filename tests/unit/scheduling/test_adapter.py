@@ -106,7 +106,7 @@ def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
     plan(adapter, output({"a": 1}), [a])
     end(adapter, a)
     draft_plan = ((0, 4),)
-    assert control.told == [("a", draft_plan, 0, 3, 2, 5, None), ("a", draft_plan, None, 0, 0, 6, None)]
+    assert control.told == [("a", draft_plan, 0, 3, 2, None), ("a", draft_plan, None, 0, 0, None)]
 
 
 def test_passes_on_which_nodes_of_a_tree_were_accepted():
@@ -115,8 +115,8 @@ def test_passes_on_which_nodes_of_a_tree_were_accepted():
     plan(adapter, output({"a": 1}), [a])
     end(adapter, a, sources={"a": 0})
     plan(adapter, output({"a": 5}), [a])
-    adapter.verified(adapter.take_step(), "a", 4, 2, 4, (1, 3))
-    assert control.told == [("a", ((0, 4),), 0, 4, 2, 4, (1, 3))]
+    adapter.verified(adapter.take_step(), "a", 4, 2, (1, 3))
+    assert control.told == [("a", ((0, 4),), 0, 4, 2, (1, 3))]
 
 
 def test_a_prompt_that_is_not_through_was_not_drafted_for():
@@ -285,5 +285,5 @@ def test_a_grammar_that_continues_a_draft_is_credited_with_its_part(accepted, to
     adapter.ended(adapter.take_step(), 1, is_busy=True)
     adapter.drafted({"a": a}, DraftResult(None, {"a": 0}, {"a": 2}))
     plan(adapter, output({"a": 6}), [a])
-    assert adapter.verified(adapter.take_step(), "a", 5, accepted, 9) == parts
+    assert adapter.verified(adapter.take_step(), "a", 5, accepted) == parts
     assert [(plan, source, *counts[:2]) for _, plan, source, *counts in control.told] == told

@@ -14,7 +14,7 @@ from tests.unit.scheduling.pipeline import Pipeline
 from tests.unit.scheduling.test_pipelines import either
 from vllm_spec_plugin.compat.resting import REST, DrafterAfterRest
 from vllm_spec_plugin.messages import plan_of
-from vllm_spec_plugin.policy.control import Off, StepMode
+from vllm_spec_plugin.policy.control import Off
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.scheduling import native
@@ -28,9 +28,9 @@ class Switched(FixedControl):
 
     is_constant, is_off = False, False
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+    def begin_step(self, num_requests: int) -> bool:
         """Does what it is told."""
-        return StepMode.OFF if self.is_off else StepMode.DRAFTS
+        return not self.is_off
 
 
 class DraftModelPipeline(Pipeline):

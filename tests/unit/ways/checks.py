@@ -20,7 +20,6 @@ from tests.ways.pipelines import Bench, K, add
 from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
 from vllm_spec_plugin.policy import random_lengths
-from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
@@ -341,10 +340,10 @@ class Pausing(FixedControl):
     def __init__(self) -> None:
         """Starts at the first step."""
 
-    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+    def begin_step(self, num_requests: int) -> bool:
         """Counts steps."""
         self.steps += 1
-        return StepMode.DRAFTS if self.steps < 6 else StepMode.OFF
+        return self.steps < 6
 
 
 def switched_off(bench: Bench) -> None:

@@ -4,14 +4,13 @@ import pytest
 
 from tests.unit.scheduling.cases import FULL
 from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add
-from vllm_spec_plugin.policy.optimal import OptimalControl
-from vllm_spec_plugin.policy.request_index import RequestRows
+from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 from vllm_spec_plugin.v1.scheduling.prompt_priority import PromptPriority
 
 
 def control_where(fixed, slope):
     """Builds the control of a server whose steps of n tokens take fixed + slope * n."""
-    control = OptimalControl([], RequestRows(), 2048)
+    control = OptimalControl([ProposerTraits(4)], 64, 2048)
     control.probed([(size, fixed + slope * size) for size in (1, 2, 4, 8, 16, 32, 64, 256, 2048)])
     return control
 

@@ -13,7 +13,6 @@ from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.policy.control import StepMode
 from vllm_spec_plugin.policy.fixed import FixedControl
 
 
@@ -23,8 +22,8 @@ class Pausing(FixedControl):
     is_constant = False
     is_on = True
 
-    def begin_step(self, num_requests, *, may_skip):
-        return StepMode.DRAFTS if self.is_on else StepMode.OFF
+    def begin_step(self, num_requests):
+        return self.is_on
 
 
 def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
