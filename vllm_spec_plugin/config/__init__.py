@@ -4,7 +4,6 @@ from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import (
     MAX_TOKENS,
     FixedDraftLength,
-    HeuristicDraftLength,
     OptimalDraftLength,
     RandomDraftLength,
 )
@@ -22,7 +21,6 @@ __all__ = [
     "ConfigError",
     "DraftModelConfig",
     "FixedDraftLength",
-    "HeuristicDraftLength",
     "MedusaConfig",
     "NgramConfig",
     "OptimalDraftLength",

@@ -27,12 +27,6 @@ class FixedDraftLength(DraftLength):
     policy: Literal["fixed"] = Field(description="The policy that chooses draft lengths.")
 
 
-class HeuristicDraftLength(DraftLength):
-    """Lengthens a request's drafts after full acceptance, and shortens them after a rejection."""
-
-    policy: Literal["heuristic"] = Field(description="The policy that chooses draft lengths.")
-
-
 class OptimalDraftLength(DraftLength):
     """Chooses each request's draft length, 0 included, by measured acceptance and measured time."""
 
@@ -55,4 +49,4 @@ class RandomDraftLength(DraftLength):
 
 
 # A new policy is a model above and its name here.
-DraftLengthConfig = FixedDraftLength | HeuristicDraftLength | OptimalDraftLength | RandomDraftLength
+DraftLengthConfig = FixedDraftLength | OptimalDraftLength | RandomDraftLength

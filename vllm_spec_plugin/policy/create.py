@@ -1,6 +1,6 @@
 """Creates the configured policy of draft lengths."""
 
-from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig, RandomDraftLength
+from vllm_spec_plugin.config import OptimalDraftLength, PluginConfig, RandomDraftLength
 from vllm_spec_plugin.policy.control import (
     Drafting,
     DraftLengthControl,
@@ -8,7 +8,7 @@ from vllm_spec_plugin.policy.control import (
     MeasuredStep,
     StepBatch,
 )
-from vllm_spec_plugin.policy.fixed import FixedControl, HeuristicControl
+from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 
 # Steps in which every compiled function is called.
@@ -24,9 +24,6 @@ def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: b
         drafts_in_step: whether the time of a step includes that of the last proposer, which drafts beside others.
     """
     draft_length = config.draft_length
-    if isinstance(draft_length, HeuristicDraftLength):
-        tokens = draft_length.tokens
-        return HeuristicControl([None if proposer.drafts_trees else tokens for proposer in config.proposers])
     if isinstance(draft_length, RandomDraftLength):
         return RandomControl(draft_length.seed)
     if not isinstance(draft_length, OptimalDraftLength):

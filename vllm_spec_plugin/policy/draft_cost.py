@@ -6,7 +6,7 @@ from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.policy.regression import Regression, learn
 
 # Prior costs of drafting that is measured by itself, in passes: of a step, a pass, a draft token, a token of catch-up.
-# Their standard deviations are three times as large.
+# Their standard deviations are twice as large.
 _SHAPE = (0.3, 1.0, 0.05, 0.02)
 # Minimum time of such an observation, in seconds: clocks have a resolution.
 _SHORTEST = 1e-6
@@ -27,7 +27,8 @@ class DraftCost:
             pass_seconds: prior seconds of a pass; the first step corrects it by any factor.
         """
         mean = pass_seconds * np.array(_SHAPE)
-        self._regression = Regression.of(mean, np.diag(9 * mean**2), range(len(mean)))
+        self._features: Floats = np.ones(len(mean))
+        self._regression = Regression.of(mean, np.diag(4 * mean**2), range(len(mean)))
 
     @property
     def coefficients(self) -> Floats:
@@ -53,5 +54,5 @@ class DraftCost:
         """
         if passes < 0 or rows < 0 or caught_up < 0 or not passes + rows:
             return 0.0
-        features = np.array((1, passes if rows else 1, rows, caught_up), np.float64)
-        return learn(self._regression, features, max(seconds, _SHORTEST) if seconds >= 0 else seconds)
+        self._features[1:] = passes if rows else 1, rows, caught_up
+        return learn(self._regression, self._features, max(seconds, _SHORTEST) if seconds >= 0 else seconds)

@@ -1,6 +1,7 @@
 """Compares measured steps with drafts and without, and decides when drafting is off."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ class OnOffComparison:
     def __init__(self) -> None:
         self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
         self.verdict: DraftingGain | None = None
-        # The latest steps with drafts and without, the last one last: the first five attributes of `ComparedStep`.
+        # The latest steps with drafts and without, the last one last: tokens, requests, context, seconds, expected.
         self._on, self._without = np.zeros((_ON_WINDOW, 5)), np.zeros((_OFF_WINDOW, 5))
         self._num_on = self._num_without = 0
         # Steps without drafts since an apparent loss; None without one. Whether drafting is off after a verdict.
@@ -134,16 +135,16 @@ class OnOffComparison:
             step: the finished step, of a batch of this class.
             times: expected seconds of the target's steps.
         """
-        plain = plain_seconds(times, step.num_tokens, step.num_requests, step.context)
-        one = plain_seconds(times, step.num_requests, step.num_requests, step.context)
+        plain, one = _expected(times, step.num_tokens, step.num_requests, step.context)
+        seconds = step.seconds
         if step.has_drafts:
             self._catch_up_due += step.catch_up_seconds
             charge = self._catch_up_due / CATCH_UP_STEPS
             self._catch_up_due -= charge
-            step = step._replace(seconds=step.seconds - step.catch_up_seconds + charge)
+            seconds += charge - step.catch_up_seconds
             self._num_tried += 1
         if plain <= _MAX_PREFILL * one:
-            self._note(step)
+            self._note(step, seconds)
         if self.is_off or step.has_drafts:
             self._left -= 1
         if self._since >= _EVERY:
@@ -152,17 +153,18 @@ class OnOffComparison:
         if self._left <= 0:
             self._turn(times, one)
 
-    def _note(self, step: ComparedStep) -> None:
-        """Adds a step to its window."""
+    def _note(self, step: ComparedStep, seconds: float) -> None:
+        """Adds a step to its window; `seconds` is its time with its share of the cost of catching up."""
+        row = step.num_tokens, step.num_requests, step.context, seconds, step.expected
         if step.has_drafts:
             self._expected = _TRUST_FADE * self._expected + step.expected
             self._accepted = _TRUST_FADE * self._accepted + step.accepted
             self._chance = _TRUST_FADE**2 * self._chance + (step.accepted - step.expected) ** 2
-            self._num_on, self._since = _append(self._on, self._num_on, step), self._since + 1
+            self._num_on, self._since = _append(self._on, self._num_on, row), self._since + 1
         elif self._num_cold:
             self._num_cold -= 1
         elif not step.is_planned:
-            self._num_without = _append(self._without, self._num_without, step)
+            self._num_without = _append(self._without, self._num_without, row)
             if self._num_confirming is not None:
                 self._num_confirming += 1
 
@@ -219,11 +221,18 @@ class OnOffComparison:
         return int(min(max(price / SHARE, _ON_BLOCK), _MAX_ON))
 
 
-def _append(window: Floats, count: int, step: ComparedStep) -> int:
+def _append(window: Floats, count: int, row: Sequence[float]) -> int:
     """Adds a step to a window, without the oldest of a full one, and returns the new number of steps."""
     window[:-1] = window[1:]
-    window[-1] = step[:5]
+    window[-1] = row
     return min(count + 1, len(window))
+
+
+@compiled
+def _expected(times: StepTimes, num_tokens: int, num_requests: int, context: int) -> tuple[float, float]:
+    """Returns the expected seconds of a step without drafts, and of one with a token per request."""
+    plain = plain_seconds(times, num_tokens, num_requests, context)
+    return plain, plain_seconds(times, num_requests, num_requests, context)
 
 
 @compiled

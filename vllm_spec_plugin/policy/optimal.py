@@ -290,10 +290,11 @@ def _plan(
         prompts, and as a share of that of an output token the price of a draft token.
     """
     learn(acceptance, effects, outcomes, num_steps)
-    for row, count in zip(rows, num_output):
-        if count > faded_until[row]:
-            fade(acceptance, effects[row], count - faded_until[row])
-            faded_until[row] = count
+    for i in range(len(rows)):
+        num_new = num_output[i] - faded_until[rows[i]]
+        if num_new > 0:
+            fade(acceptance, effects[rows[i]], num_new)
+            faded_until[rows[i]] = num_output[i]
     num_requests, num_proposers = limits.shape
     num_positions = acceptance.log_odds.shape[1]
     gains = np.empty((num_proposers, num_requests, num_positions))

@@ -17,8 +17,8 @@ SMALLEST, LARGEST = 1e-9, 1e6
 # Noise of an observation, as a share of it; maximum of a residual, in standard deviations.
 _NOISE, _CLIP = 0.05, 3.0
 _NUM_RESIDUALS, _SIGMA_PER_MEDIAN = 31, 1.4826
-# Number of first observations of which each sets the level anew if it is below this share of the predicted value.
-_NUM_FIRST, _DISTURBED = 5, 0.5
+# Number of first observations whose median ratio to the prior's predictions sets the prior's level.
+_NUM_FIRST = 5
 # Minimum scale of an observation, as a share of the prior's prediction.
 _SCALE_FLOOR = 0.02
 
@@ -27,14 +27,14 @@ class Regression(NamedTuple):
     """Fits value = features @ weights + noise to positive values (seconds) whose noise is a share of them.
 
     A Kalman filter on the weights. It is scale-invariant: values times a factor give weights times that factor. The
-    prior has a shape only; the first observations set its level.
+    prior has a shape only: the median of value / prior prediction over the first five observations scales it.
 
     Each observation moves the covariance a little towards the prior's (scaled by the square of the present level). So
     observed weights stay adaptive; others keep their values, and their uncertainty slowly returns to the prior's.
 
-    A residual is clipped at three standard deviations: the expected one or, if larger, that of the last 31 residuals, by
-    their median. So one step of a hundred times the time counts little; once half of the residuals are large, the level
-    has changed, and they count in full.
+    A residual is clipped at three standard deviations: the expected one or, if larger, that of the last 31 residuals,
+    by their median. So one step of a hundred times the time counts little; once half of the residuals are large, the
+    level has changed, and they count in full.
 
     Attributes:
         weights: [n], present weights.
@@ -43,7 +43,8 @@ class Regression(NamedTuple):
         prior: [n, n], prior covariance.
         non_negative: indices of the weights that are at least 0.
         count: [1], number of observations.
-        residuals: [31], sizes of the latest residuals, as shares of the predicted values.
+        first: [5, 2 + n], ratio to the prior's prediction, value and features of each of the first observations.
+        residuals: [32], sizes of the latest residuals, as shares of the predicted values; the last is their number.
     """
 
     weights: Floats
@@ -52,6 +53,7 @@ class Regression(NamedTuple):
     prior: Floats
     non_negative: Ints
     count: Ints
+    first: Floats
     residuals: Floats
 
     @classmethod
@@ -65,7 +67,8 @@ class Regression(NamedTuple):
         """
         own, prior = np.array(mean, np.float64), np.array(covariance, np.float64)
         indices, count = np.array(non_negative, np.int64), np.zeros(1, np.int64)
-        return cls(own.copy(), prior.copy(), own, prior, indices, count, np.zeros(_NUM_RESIDUALS))
+        first, residuals = np.zeros((_NUM_FIRST, 2 + len(own))), np.zeros(_NUM_RESIDUALS + 1)
+        return cls(own.copy(), prior.copy(), own, prior, indices, count, first, residuals)
 
 
 @compiled
@@ -80,34 +83,58 @@ def learn(model: Regression, features: Floats, value: float) -> float:
         features: [n], finite.
         value: measured value.
     """
-    predicted, expected = (model.weights * features).sum(), (model.mean * features).sum()
-    if not SMALLEST < value < LARGEST or not expected > 0:
-        return max(predicted, 0.0)
-    num_before, raw = model.count[0], predicted
-    model.count[0] += 1
-    if not num_before or (num_before < _NUM_FIRST and value < _DISTURBED * predicted):
-        # Disturbances make steps longer.
-        level = value / expected
+    raw, expected = (model.weights * features).sum(), (model.mean * features).sum()
+    if SMALLEST < value < LARGEST and expected > 0:
+        model.count[0] += 1
+        if model.count[0] <= _NUM_FIRST:
+            _set_level(model, features, value, value / expected)
+        else:
+            _update(model, features, value)
+    return max(raw, 0.0)
+
+
+@compiled
+def _set_level(model: Regression, features: Floats, value: float, ratio: float) -> None:
+    """Sets the level by one of the first observations; after the last of them learns from all."""
+    first, count = model.first, model.count[0]
+    first[count - 1, 0], first[count - 1, 1], first[count - 1, 2:] = ratio, value, features
+    # The lower median of an even number: disturbances make steps longer.
+    level = np.sort(first[:count, 0])[(count - 1) // 2]
+    model.weights[:] = model.mean * level
+    if count == _NUM_FIRST:
         model.mean[:] *= level
         model.prior[:] *= level * level
-        model.weights[:], model.covariance[:], raw, expected = model.mean, model.prior, value, value
-    scale = max(raw, _SCALE_FLOOR * expected)
-    model.covariance[:] *= 1 - _FORGETTING
-    model.covariance[:] += _FORGETTING * (scale / expected) ** 2 * model.prior
-    spread = np.empty_like(features)
-    for i in range(len(spread)):
-        spread[i] = (model.covariance[i] * features).sum()
-    deviation = math.sqrt((_NOISE * scale) ** 2 + (features * spread).sum())
+        model.covariance[:] = model.prior
+        # The most typical first, so that outliers are recognised.
+        for i in np.argsort(np.abs(np.log(first[:, 0] / level))):
+            _update(model, first[i, 2:], first[i, 1])
+
+
+@compiled
+def _update(model: Regression, features: Floats, value: float) -> None:
+    """Moves weights and covariance by one observation; loops, as temporary arrays take longer than the sums."""
+    weights, covariance, count = model.weights, model.covariance, len(features)
+    raw, expected = (weights * features).sum(), (model.mean * features).sum()
+    scale, spread = max(raw, _SCALE_FLOOR * expected), np.zeros(count)
+    back, variance = _FORGETTING * (scale / expected) ** 2, (_NOISE * scale) ** 2
+    for i in range(count):
+        for j in range(count):
+            covariance[i, j] = (1 - _FORGETTING) * covariance[i, j] + back * model.prior[i, j]
+            spread[i] += covariance[i, j] * features[j]
+        variance += features[i] * spread[i]
+    deviation = math.sqrt(variance)
     # Divided before the product, which then is symmetric to the last bit, as is the covariance.
     spread /= deviation
-    usual = np.median(model.residuals[:num_before]) if num_before else 0.0
+    residuals, num_before = model.residuals, int(model.residuals[-1])
+    usual = np.median(residuals[: min(num_before, _NUM_RESIDUALS)]) if num_before else 0.0
+    residuals[num_before % _NUM_RESIDUALS], residuals[-1] = abs(value - raw) / scale, num_before + 1
     limit = _CLIP * max(deviation, _SIGMA_PER_MEDIAN * usual * scale)
-    model.residuals[num_before % _NUM_RESIDUALS] = abs(value - raw) / scale
-    model.weights[:] += spread * (min(max(value - raw, -limit), limit) / deviation)
-    for i in range(len(spread)):
-        model.covariance[i] -= spread[i] * spread
+    surprise = min(max(value - raw, -limit), limit) / deviation
+    for i in range(count):
+        for j in range(count):
+            covariance[i, j] -= spread[i] * spread[j]
+        weights[i] += spread[i] * surprise
     _keep_non_negative(model)
-    return max(predicted, 0.0)
 
 
 @compiled

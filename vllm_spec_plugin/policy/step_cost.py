@@ -118,9 +118,7 @@ class StepCost:
         """
         if num_tokens < 1 or num_requests < 0 or context < 0:
             num_requests, context, seconds = max(num_requests, 0), max(context, 0), 0.0
-        passes, rows, is_uneven = drafter
-        others = (num_requests, context, has_drafts, has_drafts * num_requests, passes, rows, is_uneven)
-        return _observe(self._regression, self.times, num_tokens, np.array(others, np.float64), seconds)
+        return _observe(self._regression, self.times, num_tokens, num_requests, context, seconds, has_drafts, *drafter)
 
     def seconds(self, num_tokens: npt.ArrayLike, num_requests: int, context: int) -> Floats:
         """Returns expected seconds of steps without drafts, in the shape of `num_tokens`; positive, non-decreasing.
@@ -175,11 +173,26 @@ def _on_curve(times: StepTimes, num_tokens: float) -> float:
 
 
 @compiled
-def _observe(model: Regression, times: StepTimes, num_tokens: int, others: Floats, seconds: float) -> float:
-    """Updates model and times by a step; see `StepCost.observe`. `others` are features, in the order of `StepTimes`."""
+def _observe(
+    model: Regression,
+    times: StepTimes,
+    num_tokens: int,
+    num_requests: int,
+    context: int,
+    seconds: float,
+    has_drafts: bool,
+    passes: int,
+    rows: int,
+    is_uneven: bool,
+) -> float:
+    """Updates model and times by a step; see `StepCost.observe`."""
     features, num_knots = np.zeros(len(model.weights)), len(times.at) - 1
-    features[num_knots:] = others[: len(features) - num_knots]
-    predicted = _on_curve(times, num_tokens) + (features[num_knots:] * times.others).sum()
+    others = features[num_knots:]
+    others[REQUEST], others[CONTEXT] = num_requests, context
+    others[DRAFTS], others[DRAFTED] = has_drafts, has_drafts * num_requests
+    if len(others) > UNEVEN:
+        others[PASS], others[ROW], others[UNEVEN] = passes, rows, is_uneven
+    predicted = _on_curve(times, num_tokens) + (others * times.others).sum()
     if SMALLEST < seconds < LARGEST:
         lower = min(_piece(times, num_tokens), num_knots - 2)
         share = max(0.0, (num_tokens - times.at[lower]) / (times.at[lower + 1] - times.at[lower]))

@@ -22,7 +22,7 @@ proposer: {method: ngram, min_ordr: 3}
     proposer.min_ordr: unknown key (got 3); allowed: method, min_order, shared, shared_tokens,
     shared_scope; did you mean min_order?
 proposer: {method: ngram}, draft_length: {policy: best}
-    draft_length.policy: got the text 'best'; allowed: fixed, heuristic, optimal, random
+    draft_length.policy: got the text 'best'; allowed: fixed, optimal, random
 proposer: {method: ngram}, draft_length: {tokns: 8}
     draft_length.tokns: unknown key (got 8); allowed: tokens, policy, half_life; did you mean tokens?
 proposer: {method: ngram}, tokens: 3

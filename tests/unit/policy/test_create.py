@@ -18,19 +18,19 @@ NAME = "vllm_spec_plugin.policy"
 NGRAM = {"method": "ngram"}
 TREE = {"method": "medusa", "model": str(model_path("medusa")), "tree": [[0], [1], [0, 0], [1, 0]]}
 CASCADE = {"method": "cascade", "proposers": [NGRAM, TREE]}
+BATCH = StepBatch(1, 1, 100, 100)
 
 
 def config(proposer: Mapping[str, object], policy: str) -> PluginConfig:
     return parse_config({"proposer": proposer, "draft_length": {"policy": policy, "tokens": 8}}, "test")
 
 
-@pytest.mark.parametrize(("policy", "first"), [("fixed", 8), ("heuristic", 5)])
-def test_simple_policies_ask_all_in_their_order_and_draft_trees_whole(policy: str, first: int) -> None:
-    batch = StepBatch(1, 1, 100, 100)
-    both = create_control(config(CASCADE, policy), 2048)
-    assert both.plan([DraftRequest("a", (8, 4), (0, 0))], batch) == [((0, first), (1, 4))]
-    alone = create_control(config(NGRAM, policy), 2048)
-    assert alone.plan([DraftRequest("a", (8,), (0,))], batch) == [((0, first),)]
+def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
+    control = create_control(config(CASCADE, "fixed"), 2048)
+    planned = control.plan([DraftRequest("a", limits, (0, 0)) for limits in ((8, 4), (0, 4), (3, 0))], BATCH)
+    assert planned == [((0, 8), (1, 4)), ((1, 4),), ((0, 3),)]
+    assert control.is_constant
+    assert control.begin_step(1)
 
 
 @pytest.mark.parametrize("proposer", [CASCADE, TREE], ids=["cascade", "alone"])

@@ -16,7 +16,7 @@ from vllm_spec_plugin.policy.control import (
 )
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.policy.draft_cost import DraftCost
-from vllm_spec_plugin.policy.on_off import RETRY_SHARE, ComparedStep, DraftingGain, OnOffComparison
+from vllm_spec_plugin.policy.on_off import RETRY_SHARE, ComparedStep, OnOffComparison
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.step_cost import StepCost
 
@@ -267,7 +267,8 @@ def test_steps_with_long_prompts_are_not_compared() -> None:
         off = comparison.is_off
         prompt = GAINING._replace(num_tokens=400, seconds=1.0)
         comparison.measured(PLAIN if off else prompt if number % 2 else GAINING, step_cost.times)
-    assert comparison.verdict and comparison.verdict.is_sure
+    assert comparison.verdict is not None
+    assert comparison.verdict.is_sure
 
 
 def test_catch_up_is_spread_and_then_over() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
 from vllm_spec_plugin.draft_plan import length_of
-from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepBatch
+from vllm_spec_plugin.policy.control import DraftRequest, StepBatch
 from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 SEED, STEPS, SETTLED = 7, 600, 300
