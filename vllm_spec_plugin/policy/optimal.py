@@ -77,6 +77,10 @@ class OptimalControl:
         self.draft_costs = [None if each.is_in_step else DraftCost() for each in proposers]
         # The first drafting of a proposer may include its set-up.
         self._is_cold = [True] * len(proposers)
+        # [L, 4], seconds of each proposer per step, position, draft token and token of catch-up.
+        self._costs = np.empty((len(proposers), 4))
+        for i in range(len(proposers)):
+            self._note_costs(i)
         self._rows = RequestRows(len(proposers))
         # Bound directly: it is called for each request in each step.
         self.verified = self._rows.verified
@@ -99,6 +103,8 @@ class OptimalControl:
         comparison = self._comparisons[num_requests.bit_length()]
         if comparison.is_off:
             self.off, self.forecast, self._num_empty = comparison.off, None, 0
+        elif not self._num_empty:
+            self.off = Off.NOT
         return not comparison.is_off
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
@@ -122,7 +128,7 @@ class OptimalControl:
             np.array(num_output, np.int64),
             _table(limits, num_proposers),
             _table(uncomputed, num_proposers),
-            self._costs(),
+            self._costs,
             self._in_step,
             self.step_cost.times,
             batch,
@@ -143,17 +149,15 @@ class OptimalControl:
         plans = self._plans
         return [plans[code] for code in codes.tolist()]
 
-    def _costs(self) -> Floats:
-        """Returns [L, 4], seconds of each proposer per step, position, draft token and token of catch-up."""
-        costs, others = np.empty((len(self._proposers), 4)), self.step_cost.times.others
-        for row, cost, traits in zip(costs, self.draft_costs, self._proposers, strict=True):
-            if cost is not None:
-                row[:] = cost.coefficients
-            elif traits.in_one_pass:
-                row[:] = others[PASS], 0.0, others[ROW], others[ROW]
-            else:
-                row[:] = 0.0, others[PASS], others[ROW], others[ROW]
-        return costs
+    def _note_costs(self, proposer: int) -> None:
+        """Notes a proposer's present costs for planning."""
+        cost, others = self.draft_costs[proposer], self.step_cost.times.others
+        if cost is not None:
+            self._costs[proposer] = cost.coefficients
+        elif self._proposers[proposer].in_one_pass:
+            self._costs[proposer] = others[PASS], 0.0, others[ROW], others[ROW]
+        else:
+            self._costs[proposer] = 0.0, others[PASS], others[ROW], others[ROW]
 
     def measured(self, step: MeasuredStep) -> None:
         """Updates cost models and the comparison by a finished step."""
@@ -167,20 +171,23 @@ class OptimalControl:
                 if not self._is_cold[i]:
                     passes = min(drafting.longest, self._proposers[i].num_positions)
                     cost.observe(passes, drafting.num_drafted, drafting.caught_up, drafting.seconds)
+                    self._note_costs(i)
                 self._is_cold[i] = False
         passes, rows, _ = drafter = self._work_of_drafter(step)
         has_drafts, seconds = step.has_drafts or drafts, step.seconds
         self.step_cost.observe(
             step.num_tokens, step.num_requests, step.context, seconds - timed, has_drafts=has_drafts, drafter=drafter
         )
-        others = self.step_cost.times.others
-        if passes and not drafts:
-            # Compared is a step without speculation: its drafter rests.
-            seconds -= float(others[PASS] * passes + others[ROW] * rows)
-        for cost, drafting in zip(self.draft_costs, step.drafting, strict=True):
+        if self._in_step[-1]:
+            self._note_costs(-1)
+            if passes and not drafts:
+                # Compared is a step without speculation: its drafter rests.
+                others = self.step_cost.times.others
+                seconds -= float(others[PASS] * passes + others[ROW] * rows)
+        for costs, drafting in zip(self._costs, step.drafting, strict=True):
             if drafting.caught_up:
-                per_token, most = (others[ROW], seconds) if cost is None else (cost.coefficients[3], drafting.seconds)
-                catch_up += min(drafting.caught_up * float(per_token), most)
+                most = drafting.seconds if drafting.is_timed else seconds
+                catch_up += min(drafting.caught_up * float(costs[3]), most)
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens
@@ -213,6 +220,7 @@ class OptimalControl:
         for i, cost in enumerate(self.draft_costs):
             if cost is not None and not cost.num_observations:
                 self.draft_costs[i] = DraftCost(pass_seconds)
+            self._note_costs(i)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a request that ended."""
@@ -276,7 +284,7 @@ def _plan(
         num_output: [n], output tokens of the requests.
         limits: [n, L], maximum draft tokens.
         uncomputed: [n, L], text tokens that a proposer must compute before it drafts.
-        costs: [L, 4], see `OptimalControl._costs`.
+        costs: [L, 4], seconds of each proposer per step, position, draft token and token of catch-up.
         in_step: [L], whether drafting is part of the target's step.
         times: seconds of the target's steps.
         batch: the step that verifies the drafts.

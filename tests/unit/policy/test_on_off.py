@@ -15,7 +15,6 @@ from vllm_spec_plugin.policy.control import (
     StepBatch,
 )
 from vllm_spec_plugin.policy.create import create_control
-from vllm_spec_plugin.policy.draft_cost import DraftCost
 from vllm_spec_plugin.policy.on_off import RETRY_SHARE, ComparedStep, OnOffComparison
 from vllm_spec_plugin.policy.optimal import OptimalControl
 from vllm_spec_plugin.policy.step_cost import StepCost
@@ -62,7 +61,8 @@ def test_plans_without_drafts_count_as_off_after_a_while(monkeypatch: pytest.Mon
     """A draft token takes longer than a step of the target."""
     monkeypatch.setattr(OnOffComparison, "is_off", False, raising=False)
     control = control_for(Server(lambda _: 0.006, (Cost(0.006, 0.0),)))
-    control.draft_costs[0] = DraftCost(1.0)
+    for _ in range(8):
+        control.measured(MeasuredStep(4, 4, 400, 1.006, (Drafting(1, 4, 0, 1.0),)))
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], StepBatch(4, 4, 400, 16)
     off = []
     for _ in range(40):

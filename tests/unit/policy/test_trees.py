@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
 from vllm_spec_plugin.draft_plan import length_of
-from vllm_spec_plugin.policy.control import DraftRequest, StepBatch
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
 from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 SEED, STEPS, SETTLED = 7, 600, 300
@@ -83,6 +83,6 @@ def test_a_tree_is_any_size_within_its_limit() -> None:
     control = OptimalControl([ProposerTraits(5, is_tree=True)], 64, 2048)
     control.probed([(1, 0.02), (64, 0.02)])
     for size in [1, 5] * 10:
-        control.draft_costs[0].observe(size, 8 * size, 0, 1e-5 * size)
+        control.measured(MeasuredStep(8, 8, 800, 0.02 + 1e-5 * size, (Drafting(size, 8 * size, 0, 1e-5 * size),)))
     planned = control.plan([DraftRequest(f"{limit}", (limit,), (0,)) for limit in range(8)], StepBatch(8, 8, 800, 100))
     assert [length_of(draft_plan, 0) for draft_plan in planned] == [0, 1, 2, 3, 4, 5, 5, 5]
