@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+# A workload and the number of its streams.
+Cell = tuple[str, int]
+
 
 @dataclass(frozen=True)
 class EngineStep:
@@ -159,13 +162,12 @@ class LoadRun:
     """One arm's answer in one round.
 
     Attributes:
-        cell: workload and number of streams.
         round: counted from 0; all arms do the same job in it.
         others: mean cores that other processes used meanwhile; None is not known.
     """
 
     arm: str
-    cell: tuple[str, int]
+    cell: Cell
     round: int
     answer: LoadAnswer
     others: float | None = None

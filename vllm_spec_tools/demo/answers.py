@@ -1,8 +1,6 @@
-"""Asks a server, and notes when each piece of its answer came."""
+"""Asks a server, and times its answer."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 # Code like the bundled target's training data.
@@ -33,41 +31,17 @@ CHATS = (
 )
 
 
-class Piece(NamedTuple):
-    """A part of an answer."""
+class Answer(NamedTuple):
+    """A response: its text, output tokens, and seconds from sending the request to its end."""
 
-    seconds: float
     text: str
     tokens: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A response in pieces."""
-
-    pieces: Sequence[Piece]
     seconds: float
-
-    @property
-    def text(self) -> str:
-        """Joins the text of all pieces."""
-        return "".join(piece.text for piece in self.pieces)
-
-    @property
-    def tokens(self) -> int:
-        """Number of output tokens."""
-        return max((piece.tokens for piece in self.pieces), default=0)
 
     @property
     def rate(self) -> float:
         """Output tokens per second, the time to the first token included."""
         return self.tokens / self.seconds
-
-    def until(self, seconds: float) -> "Answer":
-        """Returns what there was of it after some seconds."""
-        if seconds >= self.seconds:
-            return self
-        return Answer([piece for piece in self.pieces if piece.seconds <= seconds], max(seconds, 1e-3))
 
 
 def ask(
@@ -81,19 +55,14 @@ def ask(
     Raises:
         OpenAIError: the request failed.
     """
-    # Counts tokens in each piece: a step with accepted drafts sends several at once.
-    extra: dict[str, object] = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    options: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "temperature": 0}
     if drafts_off:
-        extra["vllm_xargs"] = {"spec": "off"}
-    options = {"model": model, "max_tokens": max_tokens, "temperature": 0, "stream": True, "extra_body": extra}
-    pieces = []
+        options["extra_body"] = {"vllm_xargs": {"spec": "off"}}
     start = time.perf_counter()
     if chat:
-        chunks = client.chat.completions.create(messages=[{"role": "user", "content": prompt}], **options)
+        found = client.chat.completions.create(messages=[{"role": "user", "content": prompt}], **options)
     else:
-        chunks = client.completions.create(prompt=prompt, **options)
-    for chunk in chunks:
-        text = "".join((choice.delta.content or "") if chat else choice.text for choice in chunk.choices)
-        tokens = chunk.usage.completion_tokens if chunk.usage else 0
-        pieces.append(Piece(time.perf_counter() - start, text, tokens))
-    return Answer(pieces, time.perf_counter() - start)
+        found = client.completions.create(prompt=prompt, **options)
+    seconds, [choice] = time.perf_counter() - start, found.choices
+    text = (choice.message.content or "") if chat else choice.text
+    return Answer(text, found.usage.completion_tokens, seconds)

@@ -137,9 +137,9 @@ class Measurements:
         return Spread.of(self.rounds(arm, workload, level, metric).values())
 
     def median(self, arm: str, workload: str, level: float, metric: str) -> float | None:
-        """Returns the median over rounds; None if there are none."""
+        """Returns the median of `spread`."""
         spread = self.spread(arm, workload, level, metric)
-        return None if spread is None else spread.median
+        return spread and spread.median
 
     def ratio(self, arm: str, other: str, workload: str, level: float, metric: str) -> Ratio | None:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
@@ -153,10 +153,8 @@ class Measurements:
 
     def summary(self) -> list[dict[str, object]]:
         """Returns median and range per arm, workload, level and metric, as JSON takes them."""
-        found = []
-        for (arm, workload, level, metric), rounds in self._rounds.items():
-            spread = Spread.of(rounds.values())
-            assert spread is not None
-            key = {"arm": arm, "workload": workload, "level": level, "metric": metric, "rounds": len(rounds)}
-            found.append(key | {"median": spread.median, "low": spread.low, "high": spread.high})
-        return found
+        keys = ("arm", "workload", "level", "metric")
+        return [
+            dict(zip(keys, key, strict=True)) | {"rounds": len(rounds)} | vars(Spread.of(rounds.values()))
+            for key, rounds in self._rounds.items()
+        ]

@@ -17,15 +17,24 @@ from vllm_spec_tools.bench.load import sweep
 from vllm_spec_tools.bench.load.sweep import Agreement, SweepPlan, SweepResults
 
 
+def no_engines(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Lets commands run without engines; what these were asked for."""
+    asked = SimpleNamespace()
+
+    @contextlib.contextmanager
+    def running_none(arms: dict[str, Any], *rest: Any, one_at_a_time: bool, **_: Any) -> Iterator[SimpleNamespace]:
+        asked.options, asked.one_at_a_time = rest[-1], one_at_a_time
+        yield SimpleNamespace(facts={name: {"device": "none"} for name in arms})
+
+    monkeypatch.setattr(running, "running_engines", running_none)
+    return asked
+
+
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A sweep without engines: what it was asked for, and what it finds."""
-    asked = SimpleNamespace(found=results())
-
-    @contextlib.contextmanager
-    def no_engines(arms: dict[str, Any], *rest: Any, one_at_a_time: bool) -> Iterator[SimpleNamespace]:
-        asked.options, asked.one_at_a_time = rest[-1], one_at_a_time
-        yield SimpleNamespace(facts={name: {"device": "none"} for name in arms})
+    asked = no_engines(monkeypatch)
+    asked.found = results()
 
     def run_nothing(
         arms: dict[str, Any], engines: Any, plan: SweepPlan, *rest: Any, one_at_a_time: bool
@@ -34,7 +43,6 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         assert asked.one_at_a_time == one_at_a_time
         return asked.found
 
-    monkeypatch.setattr(running, "running_engines", no_engines)
     monkeypatch.setattr(sweep, "run_sweep", run_nothing)
     return asked
 
@@ -116,23 +124,18 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
         ("--arm wrong.yaml", "wrong.yaml: proposer.method:"),
         ("--proposer nothing.yaml", "nothing.yaml"),
         ("--model ./nothing", "--model ./nothing: no such folder"),
-        ("--draft ./nothing", "--draft ./nothing: no such folder"),
         ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),
         ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
-        ("--json folder", "--json folder: is a folder; allowed: a file's name"),
         ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
         ("--workload equal", "--workload equal: each first pass needs a new process; allowed: with --one-at-a-time"),
-        ("--arm 'stock:{'", "--arm stock:{: is not JSON: "),
         ("-- --frob 1", "options after --: unrecognized arguments: --frob 1; allowed after --: engine options of vllm"),
-        ("-- --dtype float12", "options after --: argument --dtype: invalid choice: 'float12'"),
         ("-- --model x", "options after --: got --model; use --model"),
         ("-- --speculative-config {}", "options after --: got --speculative-config; use --arm"),
         (
             "--enforce-eager -- --no-enforce-eager",
             "got --no-enforce-eager and --enforce-eager; allowed: one of them",
         ),
-        ("-- stray", "options after --: unrecognized arguments: stray"),
     ],
 )
 def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:

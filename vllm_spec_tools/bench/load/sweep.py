@@ -3,19 +3,12 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
-from vllm_spec_tools.bench.load.workloads import (
-    EQUAL,
-    FIRST_PASS,
-    WARM_PASSES,
-    LoadSizes,
-    given_job,
-    load_job,
-)
+from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, given_job, load_job
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
-from vllm_spec_tools.bench.rounds import with_warm_ups
+from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
 
@@ -82,10 +75,26 @@ def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
     return one.token_ids[:length], other.token_ids[:length]
 
 
-# A workload and the number of its streams.
-Cell = tuple[str, int]
 # Attributes of `Progress`.
 LATENCIES = ("ttft", "tpot", "latency")
+
+
+class Load(Protocol):
+    """The jobs of all arms, by cell and round."""
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Workloads and numbers of streams."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """Number of repetitions."""
+        ...
+
+    def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
+        """Returns the job of a round, the same for all arms."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -165,6 +174,68 @@ class SweepResults:
         return max(arms, key=lambda arm: speeds[arm] or 0.0, default=None)
 
 
+class Turn(NamedTuple):
+    """A job of an arm, which does not count if it is a warm-up."""
+
+    round: int
+    cell: Cell
+    arm: str
+    is_warm_up: bool = False
+
+
+def turns(arms: Sequence[str], cells: Sequence[Cell], rounds: int, *, one_at_a_time: bool = False) -> list[Turn]:
+    """Returns all jobs in the order in which they run.
+
+    Slow changes of the machine meet all arms alike: they take turns, and none is always first. Warm-ups come first. One
+    at a time, an arm runs all cells of a round before the next arm, every second round has the arms in reverse, and
+    each job has a warm-up before it, as its engine has just started.
+    """
+    found = []
+    if one_at_a_time:
+        for number in range(rounds):
+            for arm in arms[:: -1 if number % 2 else 1]:
+                for cell in cells:
+                    found += [Turn(number, cell, arm, True), Turn(number, cell, arm)]
+        return found
+    for number in (None, *range(rounds)):
+        shift = (number or 0) % len(arms)
+        for cell in cells:
+            found += [Turn(number or 0, cell, arm, number is None) for arm in (*arms[shift:], *arms[:shift])]
+    return found
+
+
+def run_rounds(
+    arms: Mapping[str, PlannedArm],
+    engines: Engines,
+    load: Load,
+    gate: NoiseGate,
+    on_run: Callable[[str], None],
+    *,
+    one_at_a_time: bool = False,
+) -> Iterator[LoadRun]:
+    """Warms the arms up and runs the rounds; yields each run that counts.
+
+    Args:
+        on_run: called before each run with a description.
+        one_at_a_time: see `turns`; jobs are not repeated.
+
+    Raises:
+        UserError: an arm ended.
+    """
+    for number, cell, name, is_warm_up in turns(list(arms), load.cells, load.rounds, one_at_a_time=one_at_a_time):
+        title = "warming up" if is_warm_up else f"round {number + 1}/{load.rounds}"
+        on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
+        arm = arms[name]
+        job = replace(
+            load.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arm.spec_tokens, spec_method=arm.spec_method
+        )
+        # One at a time, the gate starts the engine too.
+        work = functools.partial(lambda name, number, job: engines.of(name, number).load(job), name, number, job)
+        answer, others = gate.run(work, repeats=not one_at_a_time)
+        if not is_warm_up:
+            yield LoadRun(name, cell, number, answer, others)
+
+
 def run_sweep(
     arms: Mapping[str, PlannedArm],
     engines: Engines,
@@ -174,39 +245,20 @@ def run_sweep(
     *,
     one_at_a_time: bool = False,
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs.
+    """Runs the rounds, see `run_rounds`, and compares greedy outputs.
 
     An interrupt, or a signal to end, ends the rounds with the whole ones that are done; without any it is raised.
-
-    Args:
-        on_run: called before each run, and before outputs are compared, with a description.
-        one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
-
-    Raises:
-        UserError: an arm ended.
     """
     names, runs = list(arms), list[LoadRun]()
-    per_round = len(names) * len(plan.cells)
-
-    def load(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
-        job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
-        return engines.of(name, number).load(job)
 
     def top_two(prompt: str, token_ids: tuple[int, ...], schema: str) -> dict[int, float]:
         return engines.of(names[0]).top_two(prompt, token_ids, schema)
 
     try:
-        for number, cell, name, is_warm_up in with_warm_ups(
-            names, plan.cells, plan.rounds, one_at_a_time=one_at_a_time
-        ):
-            title = "warming up" if is_warm_up else f"round {number + 1}/{plan.rounds}"
-            on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
-            work = functools.partial(load, name, cell, number, is_warm_up)
-            answer, others = gate.run(work, repeats=not one_at_a_time)
-            if not is_warm_up:
-                runs.append(LoadRun(name, cell, number, answer, others))
+        for run in run_rounds(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time):
+            runs.append(run)
     except (KeyboardInterrupt, SystemExit):
-        runs = [run for run in runs if run.round < len(runs) // per_round]
+        runs = [run for run in runs if run.round < len(runs) // (len(names) * len(plan.cells))]
         if not runs:
             raise
     on_run("comparing greedy outputs")
