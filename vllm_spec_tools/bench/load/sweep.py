@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
 from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, given_job, load_job
@@ -12,13 +12,17 @@ from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadJob, LoadOutput,
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
 
+if TYPE_CHECKING:
+    from vllm_spec_tools.planner.planning import Passes
+
 # Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id. The schema
 # of the output comes last.
 TopTwo = Callable[[str, tuple[int, ...], str], dict[int, float]]
+# Attributes of `Progress`.
+LATENCIES = ("ttft", "tpot", "latency")
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """Number of outputs compared, of those that part where two tokens tie, and of those that part elsewhere."""
 
     outputs: int
@@ -27,11 +31,7 @@ class Agreement:
 
 
 def compare(
-    ours: Sequence[LoadRun],
-    theirs: Sequence[LoadRun],
-    jobs: Mapping[int, LoadJob],
-    top_two: TopTwo,
-    tolerance: float,
+    ours: Sequence[LoadRun], theirs: Sequence[LoadRun], jobs: Mapping[int, LoadJob], top_two: TopTwo, tolerance: float
 ) -> Agreement:
     """Compares what both arms wrote of each request at temperature 0; a faster one got further.
 
@@ -41,31 +41,29 @@ def compare(
     """
     references = {run.round: run for run in theirs}
     pairs = [
-        (request, *_shared(our, their))
+        pair
         for run in ours
         if run.round in references
-        for request, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
+        for pair in _greedy_pairs(run, references[run.round], jobs[run.round])
     ]
-    found = first_differences(
-        [tokens for _, tokens, _ in pairs],
-        [tokens for _, _, tokens in pairs],
-        lambda i, position: top_two(pairs[i][0].prompt, tuple(pairs[i][2][:position]), pairs[i][0].schema),
-        tolerance,
-    )
+    requests, tokens, expected = zip(*pairs, strict=True) if pairs else ((), (), ())
+
+    def asked(i: int, position: int) -> dict[int, float]:
+        return top_two(requests[i].prompt, tuple(expected[i][:position]), requests[i].schema)
+
+    found = first_differences(tokens, expected, asked, tolerance)
     rounding = sum(one.is_tie for one in found)
     return Agreement(len(pairs), rounding, len(found) - rounding)
 
 
-def _greedy_pairs(
-    run: LoadRun, reference: LoadRun, job: LoadJob
-) -> Iterator[tuple[LoadRequest, LoadOutput, LoadOutput]]:
-    """Requests at temperature 0 of which both arms wrote something, with what they wrote."""
+def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[LoadRequest, list[int], list[int]]]:
+    """Yields requests at temperature 0 with what both arms wrote, as far as both got; only if both wrote something."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
             # The list of requests starts again at its end.
             request = phase.requests[number % len(phase.requests)]
             if request.temperature == 0 and all(output.token_ids for output in pair):
-                yield request, *pair
+                yield request, *_shared(*pair)
 
 
 def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
@@ -73,28 +71,6 @@ def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
     short, long = sorted((one, other), key=lambda output: len(output.token_ids))
     length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
     return one.token_ids[:length], other.token_ids[:length]
-
-
-# Attributes of `Progress`.
-LATENCIES = ("ttft", "tpot", "latency")
-
-
-class Load(Protocol):
-    """The jobs of all arms, by cell and round."""
-
-    @property
-    def cells(self) -> Sequence[Cell]:
-        """Workloads and numbers of streams."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """Number of repetitions."""
-        ...
-
-    def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
-        """Returns the job of a round, the same for all arms."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -151,25 +127,15 @@ class SweepResults:
     @property
     def levels(self) -> dict[str, list[int]]:
         """Numbers of streams by workload."""
-        found: dict[str, list[int]] = {}
-        for workload, streams in self.cells:
-            found.setdefault(workload, []).append(streams)
-        return found
+        return {workload: [n for name, n in self.cells if name == workload] for workload, _ in self.cells}
 
     @property
     def num_wrong(self) -> int:
         """Greedy outputs that differ from the reference's for another reason than rounding."""
         return sum(agreement.wrong for agreement in self.agreements.values())
 
-    def best_fixed(self, workload: str, streams: int) -> str | None:
-        """Returns the fixed draft length with the highest median throughput; None without fixed arms."""
-        return self._fastest(self.fixed, workload, streams)
-
-    def best_stock(self, workload: str, streams: int) -> str | None:
-        """Returns vLLM's own speculation with the highest median throughput; None without such arms."""
-        return self._fastest(self.stock, workload, streams)
-
-    def _fastest(self, arms: Sequence[str], workload: str, streams: int) -> str | None:
+    def fastest(self, arms: Sequence[str], workload: str, streams: int) -> str | None:
+        """Returns the arm with the highest median throughput, such as of `fixed` or `stock`; None without arms."""
         speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in arms}
         return max(arms, key=lambda arm: speeds[arm] or 0.0, default=None)
 
@@ -207,7 +173,7 @@ def turns(arms: Sequence[str], cells: Sequence[Cell], rounds: int, *, one_at_a_t
 def run_rounds(
     arms: Mapping[str, PlannedArm],
     engines: Engines,
-    load: Load,
+    load: "SweepPlan | Passes",
     gate: NoiseGate,
     on_run: Callable[[str], None],
     *,
@@ -222,16 +188,16 @@ def run_rounds(
     Raises:
         UserError: an arm ended.
     """
+
+    def work(name: str, number: int, job: LoadJob) -> LoadAnswer:
+        asked = replace(job, spec_tokens=arms[name].spec_tokens, spec_method=arms[name].spec_method)
+        return engines.of(name, number).load(asked)
+
     for number, cell, name, is_warm_up in turns(list(arms), load.cells, load.rounds, one_at_a_time=one_at_a_time):
         title = "warming up" if is_warm_up else f"round {number + 1}/{load.rounds}"
         on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
-        arm = arms[name]
-        job = replace(
-            load.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arm.spec_tokens, spec_method=arm.spec_method
-        )
-        # One at a time, the gate starts the engine too.
-        work = functools.partial(lambda name, number, job: engines.of(name, number).load(job), name, number, job)
-        answer, others = gate.run(work, repeats=not one_at_a_time)
+        job = load.job(cell, number, is_warm_up=is_warm_up)
+        answer, others = gate.run(functools.partial(work, name, number, job), repeats=not one_at_a_time)
         if not is_warm_up:
             yield LoadRun(name, cell, number, answer, others)
 
@@ -251,6 +217,8 @@ def run_sweep(
     """
     names, runs = list(arms), list[LoadRun]()
 
+    # Arms often part from the reference at the same position.
+    @functools.cache
     def top_two(prompt: str, token_ids: tuple[int, ...], schema: str) -> dict[int, float]:
         return engines.of(names[0]).top_two(prompt, token_ids, schema)
 
@@ -262,26 +230,15 @@ def run_sweep(
         if not runs:
             raise
     on_run("comparing greedy outputs")
-    compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
-    return results_of(runs, arms, plan.cells, compared)
-
-
-def agreements(
-    runs: Sequence[LoadRun], arms: Sequence[str], plan: SweepPlan, top_two: TopTwo, tolerance: float
-) -> dict[tuple[str, str, int], Agreement]:
-    """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
-    # Arms often part from the reference at the same position.
-    asked = functools.cache(top_two)
-    found = {}
+    tolerance, agreements = tolerance_of(engines.facts[names[0]]["dtype"]), dict[tuple[str, str, int], Agreement]()
     for cell in plan.cells:
-        here = [run for run in runs if run.cell == cell]
-        jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
-        theirs = [run for run in here if run.arm == arms[0]]
-        for name in arms[1:]:
-            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked, tolerance)
+        here = {name: [run for run in runs if run.arm == name and run.cell == cell] for name in names}
+        jobs = {run.round: plan.job(cell, run.round) for run in here[names[0]]}
+        for name in names[1:]:
+            agreement = compare(here[name], here[names[0]], jobs, top_two, tolerance)
             if agreement.outputs:
-                found[(name, *cell)] = agreement
-    return found
+                agreements[name, *cell] = agreement
+    return results_of(runs, arms, plan.cells, agreements)
 
 
 def results_of(

@@ -7,13 +7,11 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.schemas import STRUCTURED
 from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
     HARD,
     JSON,
-    MIXED,
     SWITCHING,
     WORKLOADS,
     LoadSizes,
@@ -21,6 +19,7 @@ from vllm_spec_tools.bench.load.workloads import (
     load_job,
     requests_of,
 )
+from vllm_spec_tools.bench.prompts import STRUCTURED
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest
 from vllm_spec_tools.prompts import GivenPrompt
 
@@ -30,17 +29,6 @@ SIZES = LoadSizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, ph
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
     return load_job(workload, streams, number, BEGINNINGS, SIZES, 7, is_warm_up=is_warm_up)
-
-
-@pytest.mark.parametrize(("streams", "tokens"), [(1, 300), (3, 300), (8, 800)])
-def test_a_run_has_tokens_for_each_stream_and_not_too_few_in_all(streams: int, tokens: int) -> None:
-    assert job(EASY, streams).phases[0].num_tokens == tokens
-
-
-@pytest.mark.parametrize("streams", [1, 8, 32])
-def test_no_prompt_comes_twice_in_a_run(streams: int) -> None:
-    prompts = [request.prompt for request in job(MIXED, streams).phases[0].requests]
-    assert len(set(prompts)) == len(prompts)
 
 
 @pytest.mark.parametrize("streams", [1, 8, 32])
