@@ -1,9 +1,9 @@
 """`vllm-spec bench`: compares arms under concurrent streams, or recommends a proposer for a traffic."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +26,9 @@ from vllm_spec_tools.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vllm_spec_tools.bench.arms import PlannedArm
+    from vllm_spec_tools.bench.load.sweep import SweepPlan
     from vllm_spec_tools.bench.records import LoadRequest
-    from vllm_spec_tools.report import Report
+    from vllm_spec_tools.planner.candidates import CandidateEngine
 
 _ARMS = ("none", "optimal", "fixed:1,2,4,8")
 _MOST_STREAMS, _MOST_SWITCHING_STREAMS, _MOST_TOKENS, _LEAST_ROUNDS = 1024, 64, 64, 3
@@ -124,15 +124,23 @@ def bench(
     vLLM's own engine options follow after `--`: `vllm-spec bench --model M -- --dtype bfloat16
     --tensor-parallel-size 2`.
     """
+    import functools
     import sys
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_tools.bench.arms import describe, running_engines
+    from rich.text import Text
+
+    from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
+    from vllm_spec_tools.bench.load import report as load_report
+    from vllm_spec_tools.bench.load import sweep
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
+    from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
     from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.engines.model_source import model_source
+    from vllm_spec_tools.planner import report as planner_report
+    from vllm_spec_tools.planner.planning import Recommender, write_plugin_yaml
     from vllm_spec_tools.progress import shown_runs
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output
@@ -149,18 +157,24 @@ def bench(
     tokens = sizes.request_tokens if recommend else longest(sizes)
     asked = requests_of(read_prompts(prompts or ()), source, prompt_temperature, tokens, may_end=not recommend)
     draft = draft and model_source("--draft", draft, "draft")
-    way = Measuring(rounds, seed, noise_budget_s, one_at_a_time)
+    work: Any
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         if recommend:
             if not asked or workload or proposer or rounds < _LEAST_ROUNDS:
                 allowed = f"with --prompts and {_LEAST_ROUNDS} --rounds at least, without --workload and --proposer"
                 raise UserError(f"--recommend: allowed: {allowed}")
-            work = _recommendation(recommending, source, draft, arm or (), asked, steady, way, folder, errors)
             # A prompt that comes twice is a second one.
             options |= {"enable_prefix_caching": False}
+            candidates = _candidates(recommending, source, draft, arm or (), asked, errors)
+            gate = functools.partial(NoiseGate, noise_budget_s / 2)
+            work = Recommender(candidates, asked, sorted(steady), rounds, seed, folder, gate, one_at_a_time)
         else:
-            work = _comparison(arm or _ARMS, proposer, draft, workload, asked, steady, turning, sizes, way, folder)
+            plan = _sweep_plan(workload, asked, steady, turning, sizes, rounds, seed)
+            if any(name == EQUAL for name, _ in plan.cells) and not one_at_a_time:
+                raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
+            arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
+            work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time)
         drafts = dict.fromkeys(draft for one in work.arms.values() for draft in one.plan.draft_models)
         models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}
         texts = [request.prompt for request in asked] or BEGINNINGS
@@ -174,123 +188,58 @@ def bench(
         ):  # fmt: skip
             results = work.run(engines, runs.on_run, origin)
             origin |= {"rounds": results.rounds, "arms": describe(work.arms, engines)}
-    write_or_fail(work.report(results, origin, rounds), files)
+    report = planner_report if recommend else load_report
+    write_or_fail(report.report_of(results, origin, rounds), files)
     if recommend and recommending.out is not None:
-        from rich.markup import escape
-
-        from vllm_spec_tools.planner.planning import write_plugin_yaml
-
         done = write_plugin_yaml(results, origin, recommending.out, anyway=recommending.out_anyway)
-        new_console().print(f"\n{escape(done)}", soft_wrap=True, highlight=False)
+        new_console().print(Text(f"\n{done}"), soft_wrap=True)
 
 
-class Measuring(NamedTuple):
-    """How rounds are measured."""
-
-    rounds: int
-    seed: int
-    noise_budget_s: float
-    one_at_a_time: bool
-
-
-class _Work(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        total: number of runs.
-        run: from engines, a function that is called before each run, and the provenance, to results.
-        report: from results, provenance and the number of rounds.
-    """
-
-    arms: "dict[str, PlannedArm]"
-    total: int
-    run: Callable[..., Any]
-    report: "Callable[[Any, Mapping[str, Any], int], Report]"
-
-
-def _comparison(
-    words: Sequence[str],
-    proposer: Path | None,
-    draft: str | None,
+def _sweep_plan(
     workload: Sequence[str] | None,
     asked: "Sequence[LoadRequest]",
     steady: Sequence[int],
     turning: Sequence[int],
     sizes: LoadSizes,
-    way: Measuring,
-    folder: Path,
-) -> _Work:
-    """Returns the rounds of arms."""
-    from vllm_spec_tools.bench.arms import base_of, plan_arms
-    from vllm_spec_tools.bench.load import sweep
-    from vllm_spec_tools.bench.load.report import report_of
+    rounds: int,
+    seed: int,
+) -> "SweepPlan":
+    """Returns the load of a comparison: of the workloads wanted, else of those in the prompts, else `easy`."""
+    from vllm_spec_tools.bench.load.sweep import SweepPlan
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS
-    from vllm_spec_tools.bench.noise_gate import NoiseGate
-    from vllm_spec_tools.engines import engine_options
+    from vllm_spec_tools.engines.engine_options import words
     from vllm_spec_tools.prompts import ALL
 
     kinds = dict.fromkeys(request.kind for request in asked if request.kind != ALL)
     own = {kind: tuple(request for request in asked if request.kind == kind) for kind in kinds}
-    workloads = engine_options.words("--workload", workload or list(own) or [EASY], (*WORKLOADS, *own))
-    if EQUAL in workloads and not way.one_at_a_time:
-        raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
+    workloads = words("--workload", workload or list(own) or [EASY], (*WORKLOADS, *own))
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
     texts = tuple(request.prompt for request in asked) or BEGINNINGS
-    plan = sweep.SweepPlan(cells, texts, sizes, way.rounds, way.seed, own)
-    arms = plan_arms(words, base_of(proposer, draft), folder)
-
-    def run(engines: Any, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> Any:
-        gate = NoiseGate(way.noise_budget_s)
-        return sweep.run_sweep(arms, engines, plan, gate, on_run, one_at_a_time=way.one_at_a_time)
-
-    total = 1 + len(sweep.turns(list(arms), cells, way.rounds, one_at_a_time=way.one_at_a_time))
-    return _Work(arms, total, run, report_of)
+    return SweepPlan(cells, texts, sizes, rounds, seed, own)
 
 
-def _recommendation(
+def _candidates(
     given: Recommending,
     source: str,
     draft: str | None,
     words: Sequence[str],
     asked: "Sequence[LoadRequest]",
-    levels: Sequence[int],
-    way: Measuring,
-    folder: Path,
     errors: "Console",
-) -> _Work:
-    """Returns the rounds of all candidates, and of the best one."""
-    from rich.markup import escape
+) -> "tuple[CandidateEngine, ...]":
+    """Returns what `--recommend` considers, after a check that it goes with the target."""
+    from rich.text import Text
 
-    from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.engines.model_source import model_source
     from vllm_spec_tools.engines.serve_options import use_cache_if_offline
-    from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import candidate_engines, check_models, read_natives
-    from vllm_spec_tools.planner.forecast import workloads_of
-    from vllm_spec_tools.planner.report import report_of
 
-    natives = read_natives(words)
-    models = {"draft": draft}
+    natives, models = read_natives(words), {"draft": draft}
     for role in ("medusa", "eagle3"):
         name = getattr(given, role)
         models[role] = name and model_source(f"--{role}", name, role)
     if not all(Path(name).is_dir() for name in (source, *models.values()) if name):
         use_cache_if_offline()
     for warning in check_models(source, **models):
-        errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+        errors.print(Text.assemble(("warning: ", "yellow"), warning), soft_wrap=True)
     has = {f"has_{key}s": any(getattr(one, key) for one in asked) for key in ("prediction", "schema")}
-    groups = planning.arms_of(candidate_engines(given.tokens, natives=natives, **models, **has), folder)
-    passes = planning.Passes(workloads_of(asked), sorted(levels), way.seed)
-
-    def new_gate() -> NoiseGate:
-        return NoiseGate(way.noise_budget_s / 2)
-
-    def run(engines: Any, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> Any:
-        return planning.recommend(
-            groups, engines, asked, passes, way.rounds, new_gate, on_run, folder, origin,
-            one_at_a_time=way.one_at_a_time,
-        )  # fmt: skip
-
-    total = planning.num_runs(groups, passes, way.rounds, one_at_a_time=way.one_at_a_time)
-    arms = {name: arm for _, own in groups for name, arm in own.items()}
-    return _Work(arms, total, run, report_of)
+    return candidate_engines(given.tokens, natives=natives, **models, **has)

@@ -4,6 +4,7 @@ import random
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from vllm_spec_tools.bench.load.workloads import LoadSizes, varied
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import Cell, LoadJob, LoadRequest, Phase
 from vllm_spec_tools.planner.candidates import CandidateEngine
-from vllm_spec_tools.planner.forecast import Forecast, Measured, Workload, forecasts
+from vllm_spec_tools.planner.forecast import Forecast, Measured, Workload, forecasts, workloads_of
 from vllm_spec_tools.planner.recommending import RECOMMENDED, TRAFFIC, Recommendation, choose, verdict
 
 # Of the passes that predict; the final comparison decides, and has its own.
@@ -73,15 +74,15 @@ class Plan:
         others: per pass, the cores that other processes used meanwhile; empty where that is unknown.
     """
 
-    workloads: tuple[Workload, ...]
-    levels: tuple[int, ...]
-    measured: tuple[tuple[CandidateEngine, Measured], ...]
-    forecasts: tuple[Forecast, ...]
+    workloads: Sequence[Workload]
+    levels: Sequence[int]
+    measured: Sequence[tuple[CandidateEngine, Measured]]
+    forecasts: Sequence[Forecast]
     choice: Forecast
     compared: SweepResults | None
     verdict: Recommendation
     facts: Mapping[str, Mapping[str, Any]]
-    others: tuple[float, ...] = ()
+    others: Sequence[float] = ()
 
     @property
     def rounds(self) -> int:
@@ -89,83 +90,93 @@ class Plan:
         return self.compared.rounds if self.compared else 0
 
 
-Arms = Sequence[tuple[CandidateEngine, Mapping[str, PlannedArm]]]
-"""Engines with the arms that take turns in them and in the one without speculation, which is each one's first arm."""
-
-
-def arms_of(engines: Sequence[CandidateEngine], folder: Path) -> Arms:
-    """Returns the arms of each engine."""
-    none, paths = {NONE: PlannedArm(ArmPlan(None))}, (folder / f"candidate-{i}.yaml" for i in range(len(engines)))
-    return [
-        (one, none | one.arms(plan_sections(one.sections, path, one.name)))
-        for one, path in zip(engines, paths, strict=True)
-    ]
-
-
-def num_runs(arms: Arms, passes: Passes, rounds: int, *, one_at_a_time: bool) -> int:
-    """Counts the jobs that `recommend` runs at most, and the comparison of greedy outputs."""
-    sizes = [(list(own), passes.cells, passes.rounds) for _, own in arms]
-    sizes.append(([NONE, RECOMMENDED], passes.cells[: len(passes.levels)], rounds))
-    return 1 + sum(len(turns(*size, one_at_a_time=one_at_a_time)) for size in sizes)
-
-
-def recommend(
-    arms: Arms,
-    engines: Engines,
-    requests: Sequence[LoadRequest],
-    passes: Passes,
-    rounds: int,
-    new_gate: Callable[[], NoiseGate],
-    on_run: Callable[[str], None],
-    folder: Path,
-    origin: Mapping[str, Any],
-    *,
-    one_at_a_time: bool = False,
-) -> Plan:
+@dataclass(frozen=True)
+class Recommender:
     """Measures each engine's arms in turn with no speculation, predicts, compares the best, and recommends.
 
-    Args:
-        engines: of all arms; at most two run at once.
+    Attributes:
+        candidates: engines; at most two run at once, one of them without speculation.
+        requests: of the traffic.
+        levels: numbers of streams, rising.
         rounds: of the final comparison.
+        folder: for files of engines.
         new_gate: makes the gate of the passes, and that of the final comparison.
-        folder: for the best candidate's plugin.yaml.
-        origin: provenance, for its comments.
-
-    Raises:
-        UserError: an engine did not start, or ended, or the jobs were too short.
     """
-    gate, measured = new_gate(), list[tuple[CandidateEngine, Measured]]()
-    found, others = list[Forecast](), list[float]()
-    for engine, own in arms:
-        for name in () if one_at_a_time else own:
+
+    candidates: Sequence[CandidateEngine]
+    requests: Sequence[LoadRequest]
+    levels: Sequence[int]
+    rounds: int
+    seed: int
+    folder: Path
+    new_gate: Callable[[], NoiseGate]
+    one_at_a_time: bool = False
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Returns the load that predictions are made from."""
+        return Passes(workloads_of(self.requests), tuple(self.levels), self.seed)
+
+    @cached_property
+    def groups(self) -> list[tuple[CandidateEngine, dict[str, PlannedArm]]]:
+        """Returns each engine with the arms that take turns, no speculation first."""
+        none = {NONE: PlannedArm(ArmPlan(None))}
+        paths = (self.folder / f"candidate-{i}.yaml" for i in range(len(self.candidates)))
+        return [
+            (one, none | one.arms(plan_sections(one.sections, path, one.name)))
+            for one, path in zip(self.candidates, paths, strict=True)
+        ]
+
+    @property
+    def arms(self) -> dict[str, PlannedArm]:
+        """Returns all arms that are measured."""
+        return {name: arm for _, own in self.groups for name, arm in own.items()}
+
+    @property
+    def total(self) -> int:
+        """Counts the jobs at most, and the comparison of greedy outputs."""
+        sizes = [(list(own), self.passes.cells, self.passes.rounds) for _, own in self.groups]
+        sizes.append(([NONE, RECOMMENDED], self.passes.cells[: len(self.levels)], self.rounds))
+        return 1 + sum(len(turns(*size, one_at_a_time=self.one_at_a_time)) for size in sizes)
+
+    def run(self, engines: Engines, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> Plan:
+        """Recommends.
+
+        Args:
+            engines: of all arms, which start when they are asked for.
+            on_run: called before each run with a description.
+            origin: provenance, for the comments of the best candidate's plugin.yaml.
+
+        Raises:
+            UserError: an engine did not start, or ended, or the jobs were too short.
+        """
+        gate, measured = self.new_gate(), list[tuple[CandidateEngine, Measured]]()
+        found, others = list[Forecast](), list[float]()
+        for engine, own in self.groups:
+            self._start(engines, own)
+            runs = list(run_rounds(own, engines, self.passes, gate, on_run, one_at_a_time=self.one_at_a_time))
+            engines.close(list(own)[-1])
+            measured.append((engine, Measured(runs)))
+            others += [run.others for run in runs if run.others is not None]
+            found += forecasts(measured[-1][1], engine.candidates, self.passes.workloads, self.levels)
+        choice, compared = choose(found), None
+        if choice.tokens:
+            path = self.folder / "recommended.yaml"
+            path.write_text(plugin_yaml(choice, None, origin), encoding="utf-8")
+            final = {NONE: PlannedArm(ArmPlan(None)), RECOMMENDED: PlannedArm(plan_file(path))}
+            engines.add({RECOMMENDED: final[RECOMMENDED].plan})
+            self._start(engines, final)
+            load = traffic_plan(self.requests, self.levels, self.rounds, self.seed)
+            compared = run_sweep(final, engines, load, self.new_gate(), on_run, one_at_a_time=self.one_at_a_time)
+        answer = verdict(choice, compared and compared.measurements)
+        return Plan(
+            self.passes.workloads, self.passes.levels, measured, found, choice, compared, answer, engines.facts, others
+        )
+
+    def _start(self, engines: Engines, arms: Mapping[str, Any]) -> None:
+        """Starts engines before a gate times their jobs."""
+        for name in () if self.one_at_a_time else arms:
             engines.of(name)
-        runs = list(run_rounds(own, engines, passes, gate, on_run, one_at_a_time=one_at_a_time))
-        engines.close(next(name for name in own if name != NONE))
-        measured.append((engine, Measured(runs)))
-        others += [run.others for run in runs if run.others is not None]
-        found += forecasts(measured[-1][1], engine.candidates, passes.workloads, passes.levels)
-    choice, compared = choose(found), None
-    if choice.tokens:
-        path = folder / "recommended.yaml"
-        path.write_text(plugin_yaml(choice, None, origin), encoding="utf-8")
-        final = {NONE: PlannedArm(ArmPlan(None)), RECOMMENDED: PlannedArm(plan_file(path))}
-        engines.add({RECOMMENDED: final[RECOMMENDED].plan})
-        for name in () if one_at_a_time else final:
-            engines.of(name)
-        load = traffic_plan(requests, passes.levels, rounds, passes.seed)
-        compared = run_sweep(final, engines, load, new_gate(), on_run, one_at_a_time=one_at_a_time)
-    answer = verdict(choice, compared and compared.measurements)
-    return Plan(
-        tuple(passes.workloads),
-        tuple(passes.levels),
-        tuple(measured),
-        tuple(found),
-        choice,
-        compared,
-        answer,
-        engines.facts,
-        tuple(others),
-    )
 
 
 def plugin_yaml(choice: Forecast, verdict: Recommendation | None, origin: Mapping[str, Any]) -> str:

@@ -124,15 +124,13 @@ def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
     """Draws charts side by side.
 
     Args:
-        charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
-            otherwise each has its own.
+        charts: at least one. They share a legend, and a name has one style in all of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
-    is_shared = bool(set.intersection(*(set(chart.names) for chart in charts)))
     names = list(dict.fromkeys(name for chart in charts for name in chart.names))
     per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
     height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
@@ -141,19 +139,16 @@ def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
     heading = _plain(f"{title}\n{subtitle}")
     figure.suptitle(heading, fontsize=11 if columns > 1 else 9, fontweight="bold", wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    styles = {name: i for i, name in enumerate(dict.fromkeys(name for chart in charts for name in chart.coloured))}
     entries: dict[str, Any] = {}
     for axes, chart in zip(panels, charts, strict=False):
-        coloured = [name for one in (charts if is_shared else (chart,)) for name in one.coloured]
-        chart.draw(axes, {name: i for i, name in enumerate(dict.fromkeys(coloured))})
+        chart.draw(axes, styles)
         axes.set_title(chart.title, fontsize=10)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-        if is_shared:
-            handles, labels = axes.get_legend_handles_labels()
-            entries = dict(zip(labels, handles, strict=True)) | entries
-        else:
-            axes.legend(frameon=False, fontsize=9, handlelength=3.5)
+        handles, labels = axes.get_legend_handles_labels()
+        entries = dict(zip(labels, handles, strict=True)) | entries
     for axes in panels[len(charts) :]:
         axes.set_visible(False)
     if len(entries) > 1:

@@ -79,9 +79,8 @@ def check_files(files: Files, option: str = "--{}") -> None:
     """
     for name, path in vars(files).items():
         check_output(option.format(name), path)
-        package = {"csv": "pandas", "png": "matplotlib", "html": "matplotlib"}.get(name)
-        if path is not None and package and importlib.util.find_spec(package) is None:
-            raise UserError(f"{option.format(name)} needs {package}: pip install 'vllm-spec-plugin[report]'")
+        if path is not None and name in ("png", "html") and importlib.util.find_spec("matplotlib") is None:
+            raise UserError(f"{option.format(name)} needs matplotlib: pip install 'vllm-spec-tools[plot]'")
 
 
 def check_output(option: str, path: Path | None) -> None:
@@ -116,7 +115,7 @@ def write(
     if json is not None:
         json.write_text(as_json(report), encoding="utf-8")
     if csv is not None:
-        report.measurements.frame().to_csv(csv, index=False)
+        csv.write_text(report.measurements.as_csv(), encoding="utf-8")
     image = picture(report.charts, report.title, _where(report)) if report.charts and (png or html) else None
     if png is not None and image is not None:
         png.write_bytes(image)

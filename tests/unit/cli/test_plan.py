@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.cli.test_bench import no_engines
-from tests.unit.tools.planner.cases import ModelledEngines, expensive, plan
+from tests.unit.tools.planner.cases import ModelledEngines, expensive, recommender
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.planner import planning
@@ -24,11 +24,15 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = no_engines(monkeypatch)
     found.modelled = ModelledEngines()
 
-    def recommend(arms: Any, engines: Any, requests: Any, passes: Any, rounds: int, *rest: Any, **options: Any) -> Any:
-        found.groups, found.requests, found.levels, found.rounds = arms, requests, passes.levels, rounds
-        return plan(found.modelled)
+    original = planning.Recommender.run
 
-    monkeypatch.setattr(planning, "recommend", recommend)
+    def recommend(wanted: planning.Recommender, engines: Any, *rest: Any) -> Any:
+        found.groups, found.requests, found.levels, found.rounds = (
+            wanted.groups, wanted.requests, wanted.levels, wanted.rounds,
+        )  # fmt: skip
+        return original(recommender(wanted.folder), found.modelled, *rest)
+
+    monkeypatch.setattr(planning.Recommender, "run", recommend)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text('{"prompt": "x = 1", "workload": "edit"}\n')
     (tmp_path / "q.jsonl").write_text('{"prompt": "x", "schema": {"type": "boolean"}, "prediction": "p"}\n')

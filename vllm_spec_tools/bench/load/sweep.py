@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
 from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, given_job, load_job
@@ -239,6 +239,25 @@ def run_sweep(
             if agreement.outputs:
                 agreements[name, *cell] = agreement
     return results_of(runs, arms, plan.cells, agreements)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A comparison of arms; see `run_sweep`."""
+
+    arms: Mapping[str, PlannedArm]
+    plan: SweepPlan
+    new_gate: Callable[[], NoiseGate]
+    one_at_a_time: bool = False
+
+    @property
+    def total(self) -> int:
+        """Counts the jobs, and the comparison of greedy outputs."""
+        return 1 + len(turns(list(self.arms), self.plan.cells, self.plan.rounds, one_at_a_time=self.one_at_a_time))
+
+    def run(self, engines: Engines, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> SweepResults:
+        """Runs it; takes what a `Recommender` takes."""
+        return run_sweep(self.arms, engines, self.plan, self.new_gate(), on_run, one_at_a_time=self.one_at_a_time)
 
 
 def results_of(

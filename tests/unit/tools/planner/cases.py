@@ -20,8 +20,7 @@ from vllm_spec_tools.bench.records import (
     Progress,
 )
 from vllm_spec_tools.planner.candidates import DRAFT_MODEL, SUFFIX, candidate_engines
-from vllm_spec_tools.planner.forecast import workloads_of
-from vllm_spec_tools.planner.planning import Passes, Plan, arms_of, recommend
+from vllm_spec_tools.planner.planning import Plan, Recommender
 from vllm_spec_tools.planner.recommending import RECOMMENDED
 from vllm_spec_tools.report.provenance import provenance
 
@@ -121,11 +120,15 @@ def quiet() -> NoiseGate:
     return NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
 
-def plan(engines: ModelledEngines | None = None, told: list[str] | None = None, **options: Any) -> Plan:
-    """A recommendation over suffixes and a draft model of up to 4 tokens, by default 1.9 and 1.5 times none."""
+def recommender(folder: Path, *, one_at_a_time: bool = False) -> Recommender:
+    """Considers suffixes and a draft model of up to 4 tokens."""
+    candidates = candidate_engines(4, draft="/models/draft")
+    return Recommender(candidates, REQUESTS, LEVELS, 3, 7, folder, quiet, one_at_a_time)
+
+
+def plan(engines: ModelledEngines | None = None, told: list[str] | None = None, *, one_at_a_time: bool = False) -> Plan:
+    """A recommendation of `recommender`; by default 1.9 and 1.5 times none."""
+    found: Any = engines or ModelledEngines()
     with TemporaryDirectory() as name:
-        arms = arms_of(candidate_engines(4, draft="/models/draft"), Path(name))
-        passes = Passes(workloads_of(REQUESTS), LEVELS, 7)
         on_run = [].append if told is None else told.append
-        found: Any = engines or ModelledEngines()
-        return recommend(arms, found, REQUESTS, passes, 3, quiet, on_run, Path(name), ORIGIN, **options)
+        return recommender(Path(name), one_at_a_time=one_at_a_time).run(found, on_run, ORIGIN)

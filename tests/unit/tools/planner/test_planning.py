@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tools.planner.cases import LEVELS, ORIGIN, REQUESTS, ModelledEngines, expensive, plan
+from tests.unit.tools.planner.cases import ORIGIN, REQUESTS, ModelledEngines, expensive, plan, recommender
 from vllm_spec_plugin.config import load_config
 from vllm_spec_tools.bench.arms import NONE
 from vllm_spec_tools.bench.records import LoadRequest
-from vllm_spec_tools.planner.candidates import candidate_engines
 from vllm_spec_tools.planner.forecast import workloads_of
-from vllm_spec_tools.planner.planning import Passes, arms_of, num_runs, plugin_yaml, traffic_plan, write_plugin_yaml
+from vllm_spec_tools.planner.planning import Passes, plugin_yaml, traffic_plan, write_plugin_yaml
 from vllm_spec_tools.planner.recommending import RECOMMENDED
 from vllm_spec_tools.planner.report import report_of
 from vllm_spec_tools.report.output import as_json
@@ -23,8 +22,9 @@ def test_candidates_are_measured_in_turn_with_none_and_the_best_is_compared(
 ) -> None:
     engines, told = ModelledEngines(), list[str]()
     found = plan(engines, told, one_at_a_time=one_at_a_time)
-    [(_, arms)] = wanted = arms_of(candidate_engines(4, draft="/models/draft"), tmp_path)
-    assert len(told) == num_runs(wanted, Passes(workloads_of(REQUESTS), LEVELS, 7), 3, one_at_a_time=one_at_a_time)
+    wanted = recommender(tmp_path, one_at_a_time=one_at_a_time)
+    arms = wanted.arms
+    assert len(told) == wanted.total
     # In requests: no speculation is another engine, of which nothing can be asked.
     asked = {(arm, job.spec_tokens, job.spec_method) for arm, jobs in engines.jobs.items() for job in jobs}
     settings = {(name, arm.spec_tokens, arm.spec_method) for name, arm in arms.items()}

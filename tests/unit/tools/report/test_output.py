@@ -4,7 +4,6 @@ import html.parser
 import importlib.util
 import io
 import json
-import struct
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from vllm_spec_tools.report import (
     Line,
     Measurements,
     Report,
-    Spread,
     Table,
     check_files,
     output,
@@ -105,25 +103,15 @@ def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Pat
     assert [found.get("style") for tag, found in tags if tag == "td"] == [None, "text-align:right"]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_picture_has_a_panel_per_chart(tmp_path: Path, count: int) -> None:
-    lines = [Line("none", {1: 1.0, 8: 1.0}, "reference"), Line(EVIL, {1: Spread(2, 1, 3), 8: None}, "main")]
-    chart = Chart("throughput", "streams", "tokens/s", lines)
-    write(report(charts=[chart] * count), png=tmp_path / "a.png")
-    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
-    assert width > 0.8 * height
-    assert (width > 1200) == (count > 1)
-
-
 def test_files_are_checked_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         check_files(Files(html=tmp_path / "nothing/a.html"))
     with pytest.raises(UserError, match=r"--csv .*: is a folder"):
         check_files(Files(csv=tmp_path))
-    check_files(Files(csv=tmp_path / "a.csv"))
+    check_files(Files(png=tmp_path / "a.png"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"--csv needs pandas: pip install 'vllm-spec-plugin\[report\]'"):
-        check_files(Files(csv=tmp_path / "a.csv"))
+    with pytest.raises(UserError, match=r"--png needs matplotlib: pip install 'vllm-spec-tools\[plot\]'"):
+        check_files(Files(png=tmp_path / "a.png"))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
