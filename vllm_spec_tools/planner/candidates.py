@@ -187,8 +187,8 @@ def check_models(model: str, **models: str | None) -> list[str]:
     methods, warnings = {"draft": DRAFT_MODEL, "medusa": MEDUSA, "eagle3": EAGLE3}, list[str]()
     for option, name in models.items():
         if name is not None:
-            section = parse_config({"proposer": {"method": methods[option], "model": name}}, f"--{option}").proposer
-            warnings += section.check(Target(ModelSource(model)), 1, f"--{option}")
+            config = parse_config({"proposer": {"method": methods[option], "model": name}}, f"--{option}")
+            warnings += config.proposers[0].check(Target(ModelSource(model)), 1, f"--{option}")
     return warnings
 
 

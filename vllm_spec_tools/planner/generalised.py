@@ -3,7 +3,7 @@
 Acceptance rates are [K], of each position of the draft, given that those before it were accepted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -46,7 +46,8 @@ def conditional_rates(reached: Sequence[float]) -> list[float]:
 
 def expected_tokens(rates: Sequence[float]) -> float:
     """Output tokens per step of the target, 1 + a1 + a1 a2 + ...; equation 1 where all are the same."""
-    return 1 + sum(accumulate(rates, mul))
+    reached: Iterator[float] = accumulate(rates, mul)
+    return 1 + sum(reached)
 
 
 def speedup(rates: Sequence[float], costs: StepCosts) -> float:

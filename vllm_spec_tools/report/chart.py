@@ -97,7 +97,7 @@ class Chart(Panel):
             medians = [spread.median for spread in points.values()]
             low = [max(spread.median - spread.low, 0.0) for spread in points.values()]
             high = [max(spread.high - spread.median, 0.0) for spread in points.values()]
-            bars = {"elinewidth": 0.8, "capsize": 2, "capthick": 0.8} if any(low + high) else {}
+            bars: dict[str, Any] = {"elinewidth": 0.8, "capsize": 2, "capthick": 0.8} if any(low + high) else {}
             if bars:
                 axes.errorbar(list(points), medians, [low, high], label=line.name, **bars, **style)
             else:
