@@ -241,5 +241,12 @@ def _candidates(
         use_cache_if_offline()
     for warning in check_models(source, **models):
         errors.print(Text.assemble(("warning: ", "yellow"), warning), soft_wrap=True)
-    has = {f"has_{key}s": any(getattr(one, key) for one in asked) for key in ("prediction", "schema")}
-    return candidate_engines(given.tokens, natives=natives, **models, **has)
+    return candidate_engines(
+        given.tokens,
+        natives=natives,
+        draft=draft,
+        medusa=models["medusa"],
+        eagle3=models["eagle3"],
+        has_predictions=any(request.prediction for request in asked),
+        has_schemas=any(request.schema for request in asked),
+    )

@@ -27,7 +27,7 @@ from vllm_spec_tools.cli.errors import fail, new_console
 from vllm_spec_tools.cli.init import example
 from vllm_spec_tools.cli.options import ReportFiles, grouped
 from vllm_spec_tools.demo.answers import CHATS, PROMPTS
-from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
+from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs
 from vllm_spec_tools.demo.verdict import line, report_of
 from vllm_spec_tools.demo.widen import widen
 from vllm_spec_tools.engines.memory import beside_others
@@ -163,11 +163,12 @@ def _measure(
 
     try:
         with contextlib.ExitStack() as stack:
-            # Starting takes most of the time, and two servers start more slowly than one.
+            # Starting takes most of the time.
             with console.status(
                 f"starting {plural(len(servers.each), 'server')} on {len(os.sched_getaffinity(0))} cores"
             ):
-                stack.enter_context(running(servers))
+                for server in servers.each:
+                    stack.enter_context(server)
             return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), show, chat)
     except (OpenAIError, httpx.HTTPError) as error:
         raise UserError(f"a server did not answer: {error}") from None

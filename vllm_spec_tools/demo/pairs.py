@@ -3,8 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -63,31 +62,6 @@ class Servers(NamedTuple):
     def each(self) -> list[Server]:
         """Every server once."""
         return list(dict.fromkeys(self))
-
-
-@contextlib.contextmanager
-def running(servers: Servers) -> Iterator[None]:
-    """Starts both servers at once, and ends both.
-
-    Raises:
-        ServerError: one did not start.
-    """
-    keep_log = True
-    try:
-        with ThreadPoolExecutor(len(servers)) as pool:
-            try:
-                for start in [pool.submit(server.start) for server in servers.each]:
-                    start.result()
-            except BaseException:
-                # Else the pool would wait for the other one's start.
-                for server in servers.each:
-                    server.stop(keep_log=True)
-                raise
-        yield
-        keep_log = False
-    finally:
-        for server in servers.each:
-            server.stop(keep_log=keep_log)
 
 
 def ask_in_pairs(

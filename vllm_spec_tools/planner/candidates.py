@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
@@ -192,14 +192,8 @@ def check_models(model: str, **models: str | None) -> list[str]:
     return warnings
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Memory of a model.
-
-    Attributes:
-        weights: bytes; None is not known.
-        kv_per_token: bytes of the KV cache for each token of a text.
-    """
+class Memory(NamedTuple):
+    """Bytes of a model's weights, None is not known, and of its KV cache for each token of a text."""
 
     weights: int | None
     kv_per_token: int
@@ -213,11 +207,8 @@ def memory_of(candidate: Candidate, target: Mapping[str, Any], own: Mapping[str,
         own: facts of the candidate's engine.
     """
     native = candidate.proposer.get("config", {}).get("method")
-    if not candidate.models and native is None:
+    if not candidate.models and (native is None or native in _WITHOUT_WEIGHTS):
         return Memory(0, 0)
     sizes = [weight_bytes(model, str(target["dtype"])) for model in candidate.models]
-    if native is not None and not sizes:
-        sizes = [0 if native in _WITHOUT_WEIGHTS else None]
-    known = [size for size in sizes if size is not None]
-    weights = sum(known) if len(known) == len(sizes) else None
+    weights = None if None in sizes or not sizes else sum(filter(None, sizes))
     return Memory(weights, own["kv_bytes_per_token"] - target["kv_bytes_per_token"])

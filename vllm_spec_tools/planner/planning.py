@@ -168,7 +168,7 @@ class Recommender:
             self._start(engines, final)
             load = traffic_plan(self.requests, self.levels, self.rounds, self.seed)
             compared = run_sweep(final, engines, load, self.new_gate(), on_run, one_at_a_time=self.one_at_a_time)
-        answer = verdict(choice, compared and compared.measurements)
+        answer = verdict(choice, compared.measurements if compared else None)
         return Plan(
             self.passes.workloads, self.passes.levels, measured, found, choice, compared, answer, engines.facts, others
         )

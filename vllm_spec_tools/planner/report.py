@@ -29,7 +29,7 @@ def report_of(plan: Plan, origin: Mapping[str, Any], rounds: int) -> Report:
         tables=[_steps(plan), _acceptance(plan), _memory(plan), _predictions(plan), *found.tables],
         charts=[_chart(plan), *found.charts],
         notes=[*disturbance_notes(plan.others), *found.notes],
-        data=found.data | {"recommendation": _data(plan)},
+        data={**found.data, "recommendation": _data(plan)},
     )
 
 
@@ -156,7 +156,7 @@ def _data(plan: Plan) -> dict[str, Any]:
         "choice": {"candidate": plan.choice.candidate.name, "tokens": plan.choice.tokens},
         "workloads": [{"name": one.name, "share": one.share, "num_tokens": one.num_tokens} for one in plan.workloads],
         "acceptance": acceptance,
-        "memory": {name: asdict(taken) for name, taken in _memories(plan).items()},
+        "memory": {name: taken._asdict() for name, taken in _memories(plan).items()},
         "forecasts": forecasts,
         "others": list(plan.others),
     }

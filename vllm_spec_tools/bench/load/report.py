@@ -97,7 +97,7 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
     others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
     for workload, levels in results.levels.items():
         for arm in others:
-            over = {results.reference: dict.fromkeys(levels, results.reference)}
+            over: dict[str, dict[int, str | None]] = {results.reference: dict.fromkeys(levels, results.reference)}
             if arm not in results.stock:
                 over[_FASTEST] = {n: results.fastest(results.stock, workload, n) for n in levels}
             if arm == OPTIMAL:

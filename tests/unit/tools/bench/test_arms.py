@@ -75,10 +75,11 @@ def test_plugin_arms_are_the_proposer_with_their_own_draft_length(tmp_path: Path
     arms = planned(tmp_path, "fixed:4", "optimal", proposer=NGRAM + "verification:\n  lenience: 0.9\n")
     for name, policy, tokens in (("fixed K = 4", "fixed", 4), ("optimal", "optimal", 8)):
         config = config_of(arms[name])
-        assert (config.proposer.method, config.proposer.min_order) == ("ngram", 7)
+        own: Any = config.proposer
+        assert (own.method, own.min_order) == ("ngram", 7)
         assert config.verification.lenience == 0.9
         assert (config.draft_length.policy, config.draft_length.tokens) == (policy, tokens)
-    proposer = config_of(planned(tmp_path, "optimal", draft="some/draft")["optimal"]).proposer
+    proposer: Any = config_of(planned(tmp_path, "optimal", draft="some/draft")["optimal"]).proposer
     assert (proposer.method, proposer.model, proposer.draft_sampling) == ("draft_model", "some/draft", "greedy")
     word = json_word("vllm", method="eagle3", model=HEAD, num_speculative_tokens=3)
     native = config_of(planned(tmp_path, word)["vLLM's eagle3, the plugin's lengths up to 3"])

@@ -130,5 +130,5 @@ def plan(engines: ModelledEngines | None = None, told: list[str] | None = None, 
     """A recommendation of `recommender`; by default 1.9 and 1.5 times none."""
     found: Any = engines or ModelledEngines()
     with TemporaryDirectory() as name:
-        on_run = [].append if told is None else told.append
+        on_run = list[str]().append if told is None else told.append
         return recommender(Path(name), one_at_a_time=one_at_a_time).run(found, on_run, ORIGIN)

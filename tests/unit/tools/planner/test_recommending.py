@@ -1,6 +1,6 @@
 """The answer: on, off, and why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from unittest import mock
 
 import numpy as np
@@ -19,7 +19,7 @@ def best(verify: Callable[[int], float] = cheap, alpha: float = 0.8) -> Forecast
     return plan(ModelledEngines(verify, {SUFFIX: 0.02, DRAFT_MODEL: alpha, CASCADE: 0.01})).choice
 
 
-def measured(levels: dict[int, Sequence[float]], drafted: float = 3.0) -> Measurements:
+def measured(levels: Mapping[int, Sequence[float]], drafted: float = 3.0) -> Measurements:
     """The recommended file's speed over none's by level and round; at 8 streams it drafts as much as told."""
     found = Measurements()
     for level, ratios in levels.items():

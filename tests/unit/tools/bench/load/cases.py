@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from vllm_spec_tools.bench.arms import NONE, OPTIMAL, PlannedArm
 from vllm_spec_tools.bench.engine_args import ArmPlan
-from vllm_spec_tools.bench.load.sweep import Agreement, Cell, SweepResults, results_of
+from vllm_spec_tools.bench.load.sweep import Agreement, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY, SWITCHING
-from vllm_spec_tools.bench.records import LoadAnswer, LoadOutput, LoadRun, PhaseAnswer, Progress
+from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadOutput, LoadRun, PhaseAnswer, Progress
 
 K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
