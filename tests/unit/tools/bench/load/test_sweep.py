@@ -199,26 +199,25 @@ def test_outputs_agree_as_far_as_both_got(ours: Texts, theirs: Texts, expected: 
     assert compared(ours, theirs) == expected
 
 
-def test_the_two_tokens_are_weighed_after_the_text_that_both_share() -> None:
+@pytest.mark.parametrize(("distance", "expected"), [(1e-5, Agreement(2, 1, 0)), (0.5, Agreement(2, 0, 1))])
+def test_tokens_that_are_not_equally_likely_after_the_text_that_both_share_are_wrong(
+    distance: float, expected: Agreement
+) -> None:
     asked = []
 
     def top_two(prompt: str, text: tuple[int, ...], schema: str) -> dict[int, float]:
         asked.append((prompt, text, schema))
-        return {5: -1.0, 6: -1.0}
+        return {5: -1.0, 6: -1.0 - distance}
 
     ours, theirs = [([3], True), ([1, 2, 6, 9], True)], [([3], True), ([1, 2, 5, 8], True)]
-    assert compared(ours, theirs, top_two) == Agreement(2, 1, 0)
+    assert compared(ours, theirs, top_two) == expected
     assert asked == [("prompt 1", (1, 2), "1")]
 
 
-@pytest.mark.parametrize(("distance", "expected"), [(1e-5, Agreement(1, 1, 0)), (0.5, Agreement(1, 0, 1))])
-def test_tokens_that_are_not_equally_likely_are_wrong(distance: float, expected: Agreement) -> None:
-    assert compared([([1, 5], False)], [([1, 6], False)], lambda *asked: {5: 0.0, 6: -distance}) == expected
-
-
-def test_only_greedy_outputs_are_compared_and_a_list_of_requests_begins_anew_at_its_end() -> None:
+def test_only_greedy_outputs_of_the_same_round_are_compared_and_a_list_begins_anew_at_its_end() -> None:
     assert compared([([1], True)], [([2], True)], temperature=1.0) == Agreement(0, 0, 0)
     ours, theirs = [([1], True), ([2], True), ([3], True)], [([1], True), ([9], True), ([4], True)]
-    jobs = {0: job(0.0, 1.5)}
-    found = compare([wrote("a", ours)], [wrote("none", theirs)], jobs, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4)
+    jobs = {number: job(0.0, 1.5) for number in (0, 1)}
+    runs = [wrote("a", ours), wrote("a", [([7], True)], number=1)]
+    found = compare(runs, [wrote("none", theirs)], jobs, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4)
     assert found == Agreement(2, 0, 1)

@@ -12,6 +12,7 @@ from vllm_spec_tools.bench.load.workloads import (
     EASY,
     HARD,
     JSON,
+    MIXED,
     SWITCHING,
     WORKLOADS,
     LoadSizes,
@@ -31,12 +32,13 @@ def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) 
     return load_job(workload, streams, number, BEGINNINGS, SIZES, 7, is_warm_up=is_warm_up)
 
 
-@pytest.mark.parametrize("streams", [1, 8, 32])
-def test_there_are_requests_enough(streams: int) -> None:
-    (phase,) = job(EASY, streams).phases
+@pytest.mark.parametrize(("streams", "tokens"), [(1, 300), (8, 800), (32, 3200)])
+def test_a_run_has_requests_enough_without_one_that_comes_twice(streams: int, tokens: int) -> None:
+    [phase] = job(MIXED, streams).phases
+    assert phase.num_tokens == tokens
+    assert len({request.prompt for request in phase.requests}) == len(phase.requests) > streams
     # Those in flight at the end are not through.
-    assert sum(request.num_tokens for request in phase.requests) > 1.3 * phase.num_tokens
-    assert len(phase.requests) > streams
+    assert sum(request.num_tokens for request in phase.requests) > 1.3 * tokens
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
