@@ -50,17 +50,19 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_structured_outputs_are_built_in_but_no_default_and_a_file_may_have_them(
     tmp_path: Path, swept: SimpleNamespace
 ) -> None:
-    command = ["bench", "--arm", "stock:ngram", "--levels", "1", "--rounds", "3"]
-    assert run(*command).exit_code == 0
-    assert swept.plan.cells == (("easy", 1),)
-    assert run(*command, "--workload", "json").exit_code == 0
-    [phase] = swept.plan.job(("json", 1), 0).phases
-    assert all(json.loads(request.schema)["type"] == "object" for request in phase.requests)
+    def schemas(*options: str | Path) -> list[Any]:
+        assert run("bench", "--arm", "stock:ngram", "--levels", "1", "--rounds", "3", *options).exit_code == 0
+        [(workload, level)] = swept.plan.cells
+        [phase] = swept.plan.job((workload, level), 0).phases
+        return [workload, *(request.schema and json.loads(request.schema) for request in phase.requests)]
+
+    workload, *none = schemas()
+    assert (workload, set(none)) == ("easy", {""})
+    workload, *built_in = schemas("--workload", "json")
+    assert all(schema["type"] == "object" for schema in built_in)
     path = tmp_path / "p.jsonl"
     path.write_text(json.dumps({"prompt": "x", "workload": "json", "schema": {"enum": ["one"]}}))
-    assert run(*command, "--prompts", path).exit_code == 0
-    [phase] = swept.plan.job(("json", 1), 0).phases
-    assert [request.schema for request in phase.requests] == ['{"enum": ["one"]}']
+    assert schemas("--prompts", path) == ["json", {"enum": ["one"]}]
 
 
 def test_options_come_to_cells_and_arms_and_everything_is_written(

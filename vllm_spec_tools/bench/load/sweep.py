@@ -57,7 +57,7 @@ def compare(
 
 
 def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[LoadRequest, list[int], list[int]]]:
-    """Yields requests at temperature 0 with what both arms wrote, as far as both got; only if both wrote something."""
+    """Yields requests at temperature 0 with the common part of what both arms wrote, if both did."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
             # The list of requests starts again at its end.
