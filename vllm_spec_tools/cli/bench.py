@@ -150,6 +150,8 @@ def bench(
     own = {"model": "use --model", "speculative_config": "use --arm", "seed": "use --seed"}
     own |= {"enable_prefix_caching": SET_BY_COMMAND} if recommend else {}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
+    if not recommend and recommending != Recommending():
+        raise UserError("--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend")
     check_output("--out", recommending.out)
     steady = whole_numbers("--levels", levels or (_LEVELS_TO_RECOMMEND if recommend else _LEVELS), _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)

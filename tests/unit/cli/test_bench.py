@@ -128,6 +128,7 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
         ("--model ./nothing", "--model ./nothing: no such folder"),
         ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),
         ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
+        ("--medusa heads", "--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend"),
         ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
         ("--workload equal", "--workload equal: each first pass needs a new process; allowed: with --one-at-a-time"),
