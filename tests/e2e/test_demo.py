@@ -12,9 +12,7 @@ pytestmark = pytest.mark.e2e
 def test_a_wheel_demonstrates_itself_in_an_empty_folder(tmp_path):
     sites, folder = build_wheels(tmp_path), tmp_path / "empty"
     folder.mkdir()
-    done = run_installed(
-        sites, folder, "demo", "--quick", "--max-tokens", "32", "--json", "demo.json", "--svg", "view.svg"
-    )
+    done = run_installed(sites, folder, "demo", "--quick", "--max-tokens", "32", "--json", "demo.json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((folder / "demo.json").read_text())
     (verdict,) = found["conclusion"]
@@ -23,8 +21,6 @@ def test_a_wheel_demonstrates_itself_in_an_empty_folder(tmp_path):
     assert found["problems"] == []
     rows = [row for row in found["measurements"] if row["metric"] == "tokens"]
     assert len(rows) == 6
-    # Drafts were accepted: fewer pieces than tokens would be, and the text is there.
     assert all(row["value"] > 8 for row in rows)
     assert (folder / "vllm-spec-demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "with speculation" in (folder / "view.svg").read_text().replace("&#160;", " ")
     assert "Next commands" in done.stdout

@@ -30,9 +30,9 @@ _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 _OPTIMAL_TOKENS = 8  # most that `optimal` drafts
 _TABLE = "num_speculative_tokens_per_batch_size"
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
-_EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
+EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
 ALLOWED = (
-    f"none, optimal, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
+    f"none, optimal, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {EXAMPLE}, "
     "vllm:JSON (the same drafter, with the plugin's draft lengths), a plugin.yaml, or off:plugin.yaml"
 )
 
@@ -44,12 +44,14 @@ class PlannedArm:
     Attributes:
         plan: its engine. Arms whose plans are equal share one: engines cost memory, and a minute to start.
         spec_tokens: maximum draft tokens in each request; 0 is off, None the engine's own.
+        spec_method: the only proposer that drafts in its requests; None is any of the engine's.
         is_fixed: whether the best fixed draft length is chosen from it and others.
         is_stock: whether it is vLLM's own speculation, without the plugin.
     """
 
     plan: ArmPlan
     spec_tokens: int | None = None
+    spec_method: str | None = None
     is_fixed: bool = False
     is_stock: bool = False
 
@@ -100,66 +102,30 @@ def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, Plann
         UserError: a word says nothing.
         ConfigError: a plugin.yaml has a mistake, or goes with none of the draft lengths.
     """
-
-    def written(name: str, sections: dict[str, Any], source: str) -> ArmPlan:
-        parse_config(sections, source)
-        path = folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(sections), encoding="utf-8")
-        return plan_file(path)
-
-    def with_length(policy: str, tokens: int) -> ArmPlan:
-        sections = base.config.model_dump(mode="json") | {"draft_length": {"policy": policy, "tokens": tokens}}
-        return written(f"{policy}-{tokens}", sections, f"{base.source} with draft_length {policy}, {tokens} tokens")
-
     lengths = {
         word: whole_numbers(f"--arm {word}", word.removeprefix("fixed:"), MAX_TOKENS, 0)
         for word in words
         if word.startswith("fixed:")
     }
     longest = max((tokens for found in lengths.values() for tokens in found), default=0)
-    # Requests with `spec_tokens` are drafted for as by an engine of that K.
-    is_shared = base.config.text_scope is None and not base.config.drafts_trees
-
-    def fixed(tokens: int) -> PlannedArm:
-        if tokens == 0 or is_shared:
-            plan = with_length("fixed", longest or base.config.draft_length.tokens)
-            return PlannedArm(plan, tokens, is_fixed=tokens > 0)
-        return PlannedArm(with_length("fixed", tokens), is_fixed=True)
-
-    def by_vllm(word: str, text: str, *, is_native: bool = False) -> dict[str, PlannedArm]:
-        """Names an arm of vLLM's own speculation, or of its drafter only, after its settings."""
-        given = speculative_json(f"--arm {word}", text, _EXAMPLE)
-        method = given["method"]
-        unnamed = ("method", "model", "num_speculative_tokens", _TABLE)
-        rest = [f"{key} = {value}" for key, value in given.items() if key not in unnamed]
-        kind = STOCK_METHODS.get(method)
-        settings = ((kind.vllm_settings(base.weights(method)) if kind else None) or {}) | given
-        if not is_native:
-            length = f"K = {given.get('num_speculative_tokens', '?')}" + ", less in larger batches" * (_TABLE in given)
-            return {", ".join([f"vLLM's {method}", length, *rest]): PlannedArm(ArmPlan(settings), is_stock=True)}
-        tokens = settings.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
-        sections = {
-            "proposer": {"method": NATIVE, "config": settings},
-            "draft_length": {"policy": "optimal", "tokens": tokens},
-        }
-        plan = written(f"native-{len(list(folder.iterdir()))}", sections, f"--arm {word}")
-        return {", ".join([f"vLLM's {method}", f"the plugin's lengths up to {tokens}", *rest]): PlannedArm(plan)}
 
     def planned(word: str) -> dict[str, PlannedArm]:
         kind, colon, rest = word.partition(":")
         if word == OPTIMAL:
-            return {OPTIMAL: PlannedArm(with_length("optimal", _OPTIMAL_TOKENS))}
+            return {OPTIMAL: PlannedArm(_with_length(base, folder, "optimal", _OPTIMAL_TOKENS))}
         if word in lengths:
-            return {f"fixed K = {tokens}": fixed(tokens) for tokens in lengths[word]}
-        if kind in ("stock", "vllm") and rest.lstrip().startswith("{"):
-            return by_vllm(word, rest, is_native=kind == "vllm")
+            return {f"fixed K = {tokens}": _fixed(base, folder, tokens, longest) for tokens in lengths[word]}
+        if kind == "vllm" and rest.lstrip().startswith("{"):
+            return _native(word, rest, base, folder)
+        if kind == "stock" and rest.lstrip().startswith("{"):
+            return _stock(word, rest, base)
         if kind == "stock" and colon:
             method, colon, counts = rest.partition(":")
             if method not in STOCK_METHODS:
                 raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
             numbers = whole_numbers(f"--arm {word}", counts, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,)
             settings = ({"method": method, "num_speculative_tokens": tokens} for tokens in numbers)
-            return {name: arm for one in settings for name, arm in by_vllm(word, json.dumps(one)).items()}
+            return {name: arm for one in settings for name, arm in _stock(word, json.dumps(one), base).items()}
         if kind == "off" and colon:
             if not Path(rest).is_file():
                 raise UserError(f"--arm {word}: there is no file {rest!r}; allowed: off:FILE, a plugin.yaml")
@@ -177,6 +143,64 @@ def plan_arms(words: Sequence[str], base: Base, folder: Path) -> dict[str, Plann
                 name = f"{name.split(' (')[0]} ({next(same)})"
             arms[name] = arm
     return arms
+
+
+def plan_sections(sections: Mapping[str, Any], path: Path, source: str) -> ArmPlan:
+    """Writes a plugin.yaml, and returns its engine.
+
+    Args:
+        source: where the sections are from, for messages.
+
+    Raises:
+        ConfigError: they have a mistake.
+    """
+    parse_config(sections, source)
+    path.write_text(yaml.safe_dump(dict(sections), allow_unicode=True), encoding="utf-8")
+    return plan_file(path)
+
+
+def _with_length(base: Base, folder: Path, policy: str, tokens: int) -> ArmPlan:
+    sections = base.config.model_dump(mode="json") | {"draft_length": {"policy": policy, "tokens": tokens}}
+    source = f"{base.source} with draft_length {policy}, {tokens} tokens"
+    return plan_sections(sections, folder / f"{policy}-{tokens}.yaml", source)
+
+
+def _fixed(base: Base, folder: Path, tokens: int, longest: int) -> PlannedArm:
+    # Requests with `spec_tokens` are drafted for as by an engine of that K.
+    is_shared = base.config.text_scope is None and not base.config.drafts_trees
+    if tokens == 0 or is_shared:
+        plan = _with_length(base, folder, "fixed", longest or base.config.draft_length.tokens)
+        return PlannedArm(plan, tokens, is_fixed=tokens > 0)
+    return PlannedArm(_with_length(base, folder, "fixed", tokens), is_fixed=True)
+
+
+def _stock(word: str, text: str, base: Base) -> dict[str, PlannedArm]:
+    """Names an arm of vLLM's own speculation after its settings."""
+    given, settings, rest = _vllm_settings(word, text, base)
+    length = f"K = {given.get('num_speculative_tokens', '?')}" + ", less in larger batches" * (_TABLE in given)
+    return {", ".join([f"vLLM's {given['method']}", length, *rest]): PlannedArm(ArmPlan(settings), is_stock=True)}
+
+
+def _native(word: str, text: str, base: Base, folder: Path) -> dict[str, PlannedArm]:
+    """Names an arm of vLLM's drafter with the plugin's draft lengths."""
+    given, settings, rest = _vllm_settings(word, text, base)
+    tokens = settings.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
+    sections = {
+        "proposer": {"method": NATIVE, "config": settings},
+        "draft_length": {"policy": "optimal", "tokens": tokens},
+    }
+    plan = plan_sections(sections, folder / f"native-{len(list(folder.iterdir()))}.yaml", f"--arm {word}")
+    name = ", ".join([f"vLLM's {given['method']}", f"the plugin's lengths up to {tokens}", *rest])
+    return {name: PlannedArm(plan)}
+
+
+def _vllm_settings(word: str, text: str, base: Base) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Returns a speculative config as given, complete, and the words of its unusual keys."""
+    given = speculative_json(f"--arm {word}", text, EXAMPLE)
+    unnamed = ("method", "model", "num_speculative_tokens", _TABLE)
+    kind = STOCK_METHODS.get(given["method"])
+    settings = ((kind.vllm_settings(base.weights(given["method"])) if kind else None) or {}) | given
+    return given, settings, [f"{key} = {value}" for key, value in given.items() if key not in unnamed]
 
 
 def engines(plans: Mapping[str, ArmPlan]) -> dict[str, list[str]]:
@@ -216,9 +240,14 @@ class Engines:
         self._arms: dict[str, tuple[str, list[str], ArmPlan]] = {}
         self._running: dict[str, EngineProcess] = {}
 
-    def add(self, plans: Mapping[str, ArmPlan]) -> None:
-        """Adds arms, by name."""
-        for name, members in ({arm: [arm] for arm in plans} if self._one_at_a_time else engines(plans)).items():
+    def add(self, plans: Mapping[str, ArmPlan], *, share: bool = False) -> None:
+        """Adds arms, by name.
+
+        Args:
+            share: whether arms of equal plans share an engine also one at a time.
+        """
+        alone = self._one_at_a_time and not share
+        for name, members in ({arm: [arm] for arm in plans} if alone else engines(plans)).items():
             self._arms |= {arm: (name, members, plans[arm]) for arm in members}
 
     def of(self, arm: str, number: int | None = None) -> EngineProcess:
@@ -251,27 +280,6 @@ class Engines:
                 self._running.pop(name).stop()
 
 
-def memory_share(
-    plans: Mapping[str, ArmPlan],
-    target: str,
-    options: Mapping[str, Any],
-    *,
-    one_at_a_time: bool,
-    fewer: str = "fewer --arm",
-) -> float | None:
-    """Returns the share of each device's memory for each engine, see `check_memory`.
-
-    Raises:
-        UserError: the engines do not fit.
-    """
-    own = engine_arguments(ArmPlan(None), target, 0, False, options=options)
-    needs = {
-        name: need_of(target, plans[members[0]].draft_models, own, runs_on_cpu())
-        for name, members in engines(plans).items()
-    }
-    return check_memory(needs, options, device_memory(), one_at_a_time=one_at_a_time, fewer=fewer)
-
-
 @contextlib.contextmanager
 def running_engines(
     arms: Mapping[str, PlannedArm],
@@ -283,31 +291,56 @@ def running_engines(
     options: Mapping[str, Any],
     *,
     one_at_a_time: bool = False,
+    in_pairs: bool = False,
 ) -> Iterator[Engines]:
     """Yields the engines of arms, which end with the context.
 
     Args:
         one_at_a_time: start each when it is asked for; else all before the context is entered.
+        in_pairs: the caller starts each beside the first arm's only, and ends it before the next one; then arms of
+            equal plans share an engine even one at a time.
 
     Raises:
         UserError: they do not fit into memory, or one did not start.
     """
     plans = {name: arm.plan for name, arm in arms.items()}
-    share = memory_share(plans, target, options, one_at_a_time=one_at_a_time)
+    arguments = functools.partial(
+        engine_arguments,
+        target=target,
+        seed=seed,
+        enforce_eager=enforce_eager,
+        memory=_memory_share(plans, target, options, one_at_a_time=one_at_a_time, in_pairs=in_pairs),
+        options=options,
+    )
+    is_lazy = one_at_a_time or in_pairs
 
     def say(text: str) -> None:
         if not one_at_a_time:
             console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    arguments = functools.partial(
-        engine_arguments, target=target, seed=seed, enforce_eager=enforce_eager, memory=share, options=options
-    )
     started = Engines(arguments, arm_environment(target, options), folder, say, one_at_a_time=one_at_a_time)
     with contextlib.closing(started):
-        started.add(plans)
-        for name in () if one_at_a_time else plans:
+        started.add(plans, share=in_pairs)
+        for name in () if is_lazy else plans:
             started.of(name)
         yield started
+
+
+def _memory_share(
+    plans: Mapping[str, ArmPlan], target: str, options: Mapping[str, Any], *, one_at_a_time: bool, in_pairs: bool
+) -> float | None:
+    """Returns the share of each device's memory for each engine, see `check_memory`."""
+    own = engine_arguments(ArmPlan(None), target, 0, False, options=options)
+    needs = {
+        name: need_of(target, plans[members[0]].draft_models, own, runs_on_cpu())
+        for name, members in engines(plans).items()
+    }
+    first, *others = needs.items()
+    side_by_side = [dict([first, other]) for other in others] if in_pairs else [needs]
+    fewer = "" if in_pairs else "fewer --arm"
+    device = device_memory()
+    shares = [check_memory(one, options, device, one_at_a_time=one_at_a_time, fewer=fewer) for one in side_by_side]
+    return shares[-1]
 
 
 def describe(arms: Mapping[str, PlannedArm], engines: Engines) -> dict[str, dict[str, Any]]:

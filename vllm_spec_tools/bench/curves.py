@@ -1,12 +1,11 @@
 """Computes the costs of steps from measured steps. Pure."""
 
 import statistics
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression, nnls
+from scipy.optimize import isotonic_regression
 
 from vllm_spec_tools.bench.records import EngineStep
 
@@ -30,32 +29,9 @@ class StepCurve:
 
     def at(self, tokens: float) -> float:
         """Interpolated; below the first size as there, beyond the last one by the mean slope."""
-        i = bisect_left(self.tokens, tokens)
-        if i == 0:
-            return self.seconds[0]
-        if i == len(self.tokens):
-            span = self.tokens[-1] - self.tokens[0]
-            slope = (self.seconds[-1] - self.seconds[0]) / span if span else 0.0
-            return self.seconds[-1] + slope * (tokens - self.tokens[-1])
-        left, right = self.tokens[i - 1], self.tokens[i]
-        share = (tokens - left) / (right - left)
-        return self.seconds[i - 1] + share * (self.seconds[i] - self.seconds[i - 1])
-
-
-@dataclass(frozen=True)
-class DraftingCost:
-    """Seconds that a step's drafting takes, as a line.
-
-    Attributes:
-        token: for each draft token of a request; requests of a step are drafted for together.
-    """
-
-    fixed: float
-    token: float
-
-    def of(self, tokens: int) -> float:
-        """Returns seconds for a number of draft tokens per request; none cost nothing."""
-        return self.fixed + tokens * self.token if tokens else 0.0
+        span, beyond = self.tokens[-1] - self.tokens[0], max(tokens - self.tokens[-1], 0)
+        slope = (self.seconds[-1] - self.seconds[0]) / span if span else 0.0
+        return float(np.interp(tokens, self.tokens, self.seconds)) + slope * beyond
 
 
 def whole_steps(steps: Iterable[EngineStep], num_requests: int) -> Iterator[EngineStep]:
@@ -79,20 +55,7 @@ def step_curve(steps: Iterable[EngineStep], num_requests: int) -> StepCurve | No
 def drafting_seconds(steps: Iterable[EngineStep], num_requests: int) -> float | None:
     """Mean seconds of a step's drafting, its outliers left out; None if there are no such steps.
 
-    A mean, as some steps have drafts of a cheap proposer, some of a expensive one, and some none.
+    A mean, as some steps have drafts of a cheap proposer, some of an expensive one, and some none.
     """
     times = sorted(step.drafting_seconds for step in whole_steps(steps, num_requests))
     return statistics.fmean(times[: len(times) - int(_CUT_SHARE * len(times))]) if times else None
-
-
-def drafting_cost(seconds: Mapping[int, float]) -> DraftingCost:
-    """Returns the line of least squares through what drafts of several lengths take, neither part of it below 0.
-
-    Args:
-        seconds: by draft length; at least one.
-    """
-    times = np.array(list(seconds.values()))
-    if len(times) == 1:
-        return DraftingCost(times.item(), 0.0)
-    (fixed, token), _ = nnls(np.array([[1.0, length] for length in seconds]), times)
-    return DraftingCost(float(fixed), float(token))

@@ -1,10 +1,13 @@
 """Records of measurements, from an arm to the report."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+# A workload and the number of its streams.
+Cell = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class EngineStep:
+class EngineStep(NamedTuple):
     """One step of an engine.
 
     Attributes:
@@ -43,8 +46,7 @@ class LoadRequest:
     schema: str = ""
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(NamedTuple):
     """Streams that take one request after the other from a list that starts again at its end.
 
     Attributes:
@@ -78,14 +80,8 @@ class LoadJob:
     record_steps: bool = False
 
 
-@dataclass(frozen=True)
-class LoadOutput:
-    """Output of a request.
-
-    Attributes:
-        token_ids: from its beginning, also what came before the measured time.
-        has_ended: whether that is all that it was to get; else it was given up.
-    """
+class LoadOutput(NamedTuple):
+    """Output of a request, from its beginning; it has ended, or was given up."""
 
     token_ids: list[int]
     has_ended: bool
@@ -121,11 +117,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PhaseAnswer:
-    """Result of a phase.
-
-    Attributes:
-        accepted_by_position: number of accepted draft tokens by position, in trees by level.
-    """
+    """Result of a phase, with accepted draft tokens by position, in trees by level."""
 
     progress: Progress
     num_drafts: int
@@ -156,16 +148,10 @@ class LoadAnswer:
 
 @dataclass(frozen=True)
 class LoadRun:
-    """One arm's answer in one round.
-
-    Attributes:
-        cell: workload and number of streams.
-        round: counted from 0; all arms do the same job in it.
-        others: mean cores that other processes used meanwhile; None is not known.
-    """
+    """One arm's answer in one round, from 0; others are mean cores of other processes meanwhile, None is not known."""
 
     arm: str
-    cell: tuple[str, int]
+    cell: Cell
     round: int
     answer: LoadAnswer
     others: float | None = None

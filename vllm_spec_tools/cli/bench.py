@@ -1,7 +1,9 @@
-"""`vllm-spec bench`: compares arms under concurrent streams."""
+"""`vllm-spec bench`: compares arms under concurrent streams, or recommends a proposer for a traffic."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +15,6 @@ from vllm_spec_tools.cli.options import (
     EnforceEager,
     NoiseBudget,
     OneAtATime,
-    Prompts,
     Proposer,
     ReportFiles,
     Rounds,
@@ -22,13 +23,48 @@ from vllm_spec_tools.cli.options import (
     grouped,
 )
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vllm_spec_tools.bench.load.sweep import SweepPlan
+    from vllm_spec_tools.bench.records import LoadRequest
+    from vllm_spec_tools.planner.candidates import CandidateEngine
+
 _ARMS = ("none", "optimal", "fixed:1,2,4,8")
-_MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64
+_MOST_STREAMS, _MOST_SWITCHING_STREAMS, _MOST_TOKENS, _LEAST_ROUNDS = 1024, 64, 64, 3
+_LEVELS, _LEVELS_TO_RECOMMEND = "1,8,32", "1,8"
+
+
+@dataclass(frozen=True)
+class Recommending:
+    """Options of `--recommend`."""
+
+    medusa: Annotated[str | None, typer.Option(help="With --recommend: Medusa heads to consider.")] = None
+    eagle3: Annotated[str | None, typer.Option(help="With --recommend: an EAGLE-3 head to consider.")] = None
+    tokens: Annotated[
+        int, typer.Option(min=1, max=_MOST_TOKENS, help="With --recommend: maximum draft length to consider.")
+    ] = 8
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --recommend: write the recommended plugin.yaml, if there is one."),
+    ] = None
+    out_anyway: Annotated[
+        bool, typer.Option("--out-anyway", help="Write --out even if the recommendation is not to speculate.")
+    ] = False
 
 
 @grouped
 def bench(
     context: typer.Context,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend",
+            help="Recommend whether to speculate for the requests of --prompts, and with which proposer: suffixes; "
+            "predictions and grammars if prompts have predictions or schemas; and those of --draft, --medusa, "
+            "--eagle3 and --arm vllm:JSON.",
+        ),
+    ] = False,
     arm: Arms = None,
     proposer: Proposer = None,
     model: TargetModel = None,
@@ -44,18 +80,36 @@ def bench(
             "workloads in --prompts, else easy]",
         ),
     ] = None,
-    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,8,32",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help=f"Numbers of concurrent streams. [default: {_LEVELS}; with --recommend {_LEVELS_TO_RECOMMEND}]",
+        ),
+    ] = None,
     switching_levels: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
     rounds: Rounds = 7,
-    prompts: Prompts = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help='Prompts: JSON Lines or a JSON list of texts, {"prompt": ...}, {"messages": [...]} or ShareGPT '
+            'conversations, optionally with "workload", "schema", "prediction", "max_tokens" and "temperature". '
+            "Repeatable: each file is a workload. [default: beginnings of Python files]",
+        ),
+    ] = None,
+    prompt_temperature: Annotated[
+        float, typer.Option(min=0.0, max=10.0, help="Temperature of requests of --prompts that give none.")
+    ] = 0.0,
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     one_at_a_time: OneAtATime = False,
     *,
     sizes: LoadSizes,
+    recommending: Recommending,
     files: ReportFiles,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
@@ -64,58 +118,137 @@ def bench(
     round the arms run alternately. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily
     with the draft model. Keep the machine otherwise idle. After an interrupt the finished rounds are reported.
 
+    With --recommend, it measures proposers on the requests of --prompts, two engines at once, predicts their speedups,
+    compares the best one with no speculation, and recommends one, or none.
+
     vLLM's own engine options follow after `--`: `vllm-spec bench --model M -- --dtype bfloat16
     --tensor-parallel-size 2`.
     """
-    from vllm_spec_tools.cli.errors import new_console, write_or_fail
-
-    errors = new_console(stderr=True)
+    import functools
     import sys
     import tempfile
     from dataclasses import asdict
 
+    from rich.text import Text
+
     from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
-    from vllm_spec_tools.bench.load.report import report_of
-    from vllm_spec_tools.bench.load.sweep import SweepPlan, run_sweep
+    from vllm_spec_tools.bench.load import report as load_report
+    from vllm_spec_tools.bench.load import sweep
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
-    from vllm_spec_tools.bench.rounds import num_runs
-    from vllm_spec_tools.engines.engine_options import engine_options, whole_numbers, words
+    from vllm_spec_tools.cli.errors import new_console, write_or_fail
+    from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.engines.model_source import model_source
+    from vllm_spec_tools.planner import report as planner_report
+    from vllm_spec_tools.planner.planning import Recommender, write_plugin_yaml
     from vllm_spec_tools.progress import shown_runs
-    from vllm_spec_tools.prompts import ALL, read_prompts
+    from vllm_spec_tools.prompts import read_prompts
+    from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
 
+    errors = new_console(stderr=True)
     own = {"model": "use --model", "speculative_config": "use --arm", "seed": "use --seed"}
+    own |= {"enable_prefix_caching": SET_BY_COMMAND} if recommend else {}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
-    source = model_source("--model", model, "target")
-    given = () if prompts is None else read_prompts([prompts])
-    asked = requests_of(given, source, 0.0, longest(sizes), may_end=True)
-    texts = tuple(request.prompt for request in asked) or BEGINNINGS
-    kinds = dict.fromkeys(request.kind for request in asked if request.kind != ALL)
-    own_requests = {kind: tuple(request for request in asked if request.kind == kind) for kind in kinds}
-    workloads = words("--workload", workload or list(own_requests) or [EASY], (*WORKLOADS, *own_requests))
-    if EQUAL in workloads and not one_at_a_time:
-        raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
-    steady = whole_numbers("--levels", levels, _MOST_STREAMS)
+    if not recommend and recommending != Recommending():
+        raise UserError("--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend")
+    check_output("--out", recommending.out)
+    steady = whole_numbers("--levels", levels or (_LEVELS_TO_RECOMMEND if recommend else _LEVELS), _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
-    cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    plan = SweepPlan(cells, texts, sizes, rounds, seed, own_requests)
-    base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
+    source = model_source("--model", model, "target")
+    tokens = sizes.request_tokens if recommend else longest(sizes)
+    asked = requests_of(read_prompts(prompts or ()), source, prompt_temperature, tokens, may_end=not recommend)
+    draft = draft and model_source("--draft", draft, "draft")
+    work: Any
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        arms = plan_arms(arm or _ARMS, base, folder)
-        drafts = dict.fromkeys(draft for one in arms.values() for draft in one.plan.draft_models)
+        if recommend:
+            if not asked or workload or proposer or rounds < _LEAST_ROUNDS:
+                allowed = f"with --prompts and {_LEAST_ROUNDS} --rounds at least, without --workload and --proposer"
+                raise UserError(f"--recommend: allowed: {allowed}")
+            # A prompt that comes twice is a second one.
+            options |= {"enable_prefix_caching": False}
+            candidates = _candidates(recommending, source, draft, arm or (), asked, errors)
+            gate = functools.partial(NoiseGate, noise_budget_s / 2)
+            work = Recommender(candidates, asked, sorted(steady), rounds, seed, folder, gate, one_at_a_time)
+        else:
+            plan = _sweep_plan(workload, asked, steady, turning, sizes, rounds, seed)
+            if any(name == EQUAL for name, _ in plan.cells) and not one_at_a_time:
+                raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
+            arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
+            work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time)
+        drafts = dict.fromkeys(draft for one in work.arms.values() for draft in one.plan.draft_models)
         models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}
+        texts = [request.prompt for request in asked] or BEGINNINGS
         origin = provenance(sys.argv[1:], seed, texts, models) | {"sizes": asdict(sizes)}
         with (
             running_engines(
-                arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time
+                work.arms, source, seed, enforce_eager, folder, errors, options,
+                one_at_a_time=one_at_a_time, in_pairs=recommend,
             ) as engines,
-            shown_runs(1 + num_runs(len(arms), len(cells), rounds, one_at_a_time=one_at_a_time), errors) as runs,
-        ):
-            gate = NoiseGate(noise_budget_s)
-            results = run_sweep(arms, engines, plan, gate, runs.on_run, one_at_a_time=one_at_a_time)
-            origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
-    report = report_of(results, origin, rounds)
-    write_or_fail(report, files)
+            shown_runs(work.total, errors) as runs,
+        ):  # fmt: skip
+            results = work.run(engines, runs.on_run, origin)
+            origin |= {"rounds": results.rounds, "arms": describe(work.arms, engines)}
+    report = planner_report if recommend else load_report
+    write_or_fail(report.report_of(results, origin, rounds), files)
+    if recommend and recommending.out is not None:
+        done = write_plugin_yaml(results, origin, recommending.out, anyway=recommending.out_anyway)
+        new_console().print(Text(f"\n{done}"), soft_wrap=True)
+
+
+def _sweep_plan(
+    workload: Sequence[str] | None,
+    asked: "Sequence[LoadRequest]",
+    steady: Sequence[int],
+    turning: Sequence[int],
+    sizes: LoadSizes,
+    rounds: int,
+    seed: int,
+) -> "SweepPlan":
+    """Returns the load of a comparison: of the workloads wanted, else of those in the prompts, else `easy`."""
+    from vllm_spec_tools.bench.load.sweep import SweepPlan
+    from vllm_spec_tools.bench.load.workloads import BEGINNINGS
+    from vllm_spec_tools.engines.engine_options import words
+    from vllm_spec_tools.prompts import ALL
+
+    kinds = dict.fromkeys(request.kind for request in asked if request.kind != ALL)
+    own = {kind: tuple(request for request in asked if request.kind == kind) for kind in kinds}
+    workloads = words("--workload", workload or list(own) or [EASY], (*WORKLOADS, *own))
+    cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
+    texts = tuple(request.prompt for request in asked) or BEGINNINGS
+    return SweepPlan(cells, texts, sizes, rounds, seed, own)
+
+
+def _candidates(
+    given: Recommending,
+    source: str,
+    draft: str | None,
+    words: Sequence[str],
+    asked: "Sequence[LoadRequest]",
+    errors: "Console",
+) -> "tuple[CandidateEngine, ...]":
+    """Returns what `--recommend` considers, after a check that it goes with the target."""
+    from rich.text import Text
+
+    from vllm_spec_tools.engines.model_source import model_source
+    from vllm_spec_tools.engines.serve_options import use_cache_if_offline
+    from vllm_spec_tools.planner.candidates import candidate_engines, check_models, read_natives
+
+    natives, models = read_natives(words), {"draft": draft}
+    for role in ("medusa", "eagle3"):
+        name = getattr(given, role)
+        models[role] = name and model_source(f"--{role}", name, role)
+    if not all(Path(name).is_dir() for name in (source, *models.values()) if name):
+        use_cache_if_offline()
+    for warning in check_models(source, **models):
+        errors.print(Text.assemble(("warning: ", "yellow"), warning), soft_wrap=True)
+    return candidate_engines(
+        given.tokens,
+        natives=natives,
+        draft=draft,
+        medusa=models["medusa"],
+        eagle3=models["eagle3"],
+        has_predictions=any(request.prediction for request in asked),
+        has_schemas=any(request.schema for request in asked),
+    )

@@ -1,20 +1,21 @@
-"""`vllm-spec demo`: the same prompts without and with speculation, side by side, and a verdict."""
+"""`vllm-spec demo`: the same prompts without and with speculation, and a verdict."""
 
 import contextlib
 import dataclasses
-import io
 import json
 import os
-import re
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
 from openai import OpenAIError
+from rich.columns import Columns
 from rich.console import Console
+from rich.panel import Panel
 from rich.text import Text
 
 from vllm_spec_plugin.config import load_config
@@ -26,15 +27,14 @@ from vllm_spec_tools.cli.errors import fail, new_console
 from vllm_spec_tools.cli.init import example
 from vllm_spec_tools.cli.options import ReportFiles, grouped
 from vllm_spec_tools.demo.answers import CHATS, PROMPTS
-from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
-from vllm_spec_tools.demo.verdict import report_of
-from vllm_spec_tools.demo.view import View, frame
+from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs
+from vllm_spec_tools.demo.verdict import line, report_of
 from vllm_spec_tools.demo.widen import widen
 from vllm_spec_tools.engines.memory import beside_others
 from vllm_spec_tools.engines.model_source import model_source
 from vllm_spec_tools.engines.serving import Server, runs_on_cpu
 from vllm_spec_tools.progress import shown_engines
-from vllm_spec_tools.report import write
+from vllm_spec_tools.report import plural, write
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.vllm_json import check_native
 
@@ -52,7 +52,7 @@ Next commands:
   vllm-spec init ngram --out plugin.yaml                        a file with every key explained
   vllm-spec doctor --model MODEL --config plugin.yaml           what would be refused for your model?
   vllm-spec certify --quick --model MODEL --config plugin.yaml  are its outputs exact on this machine?
-  vllm-spec plan --model MODEL --prompts prompts.jsonl          does it pay for your traffic?
+  vllm-spec bench --recommend --model MODEL --prompts FILE      does it pay for your traffic?
   vllm serve MODEL --speculative-config plugin.yaml             serves it"""
 
 
@@ -76,9 +76,6 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="One server, asked without and with drafts; three pairs; no certification.")
     ] = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a moment of the live view as a terminal picture.")
-    ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 600.0,
     *,
     files: ReportFiles,
@@ -89,8 +86,6 @@ def demo(
     ten minutes on two cores, longest where models are compiled for the first time, less with --quick. Without --png
     the picture is vllm-spec-demo.png.
     """
-    from importlib.util import find_spec
-
     console = new_console()
     if files.png is None and find_spec("matplotlib") is not None:
         files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
@@ -107,20 +102,18 @@ def demo(
         if source is None:
             source = str(folder / "target-100M")
             widen(model_path("target"), Path(source), _PARAMETERS)
-        options = _server_options(model is None, chat)
-        pairs = _measure(source, config.absolute(), options, prompts, chat, rounds, max_tokens, timeout, quick, console)
+        servers = _servers(source, config.absolute(), _server_options(model is None, chat), timeout, quick)
+        console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
+        pairs = _measure(servers, prompts, rounds, max_tokens, chat, console)
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
         exactness, problems = (None, []) if quick else _certify(certified, config, folder, chat, console)
-    if svg is not None:
-        _draw(pairs, prompts, svg)
     origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": rounds}
     in_16_bits = model is not None and not runs_on_cpu()
     report = report_of(pairs, prompts, exactness, problems, origin, in_16_bits=in_16_bits)
     if quick:
-        report = dataclasses.replace(
-            report, notes=["--quick: the same server answers without speculation, with spec: off."]
-        )
+        note = "--quick: the same server answers without speculation, with spec: off."
+        report = dataclasses.replace(report, notes=[note])
     write(report, **vars(files))
     console.print()
     # In a terminal the verdict is last, where it is seen.
@@ -130,9 +123,8 @@ def demo(
         console.print(Text(sentence, style="bold"), soft_wrap=True)
     if report.problems:
         fail("; ".join(report.problems), 1)
-    picture = (
-        f"Picture: {files.png}" if files.png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
-    )
+    missing = "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    picture = f"Picture: {files.png}" if files.png else missing
     console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -144,35 +136,40 @@ def _has_chat_template(folder: Path) -> bool:
     )
 
 
-def _measure(
-    target: str,
-    config: Path,
-    options: list[str],
-    prompts: tuple[str, ...],
-    chat: bool,
-    rounds: int,
-    max_tokens: int,
-    timeout: float,
-    quick: bool,
-    console: Console,
-) -> list[Pair]:
-    quiet = Console(quiet=True)
+def _servers(target: str, config: Path, options: list[str], timeout: float, quick: bool) -> Servers:
     # The servers' front ends and this client need a core too, or they stall the workers.
     environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
     plain, drafted = (
-        Server(target, file, extra_args=options, environment=environment, timeout=timeout, console=quiet)
+        Server(target, file, extra_args=options, environment=environment, timeout=timeout, console=Console(quiet=True))
         for file in (None, config)
     )
-    # Starting takes most of the time, and two servers start more slowly than one.
-    servers = Servers(drafted if quick else plain, drafted)
-    console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
+    return Servers(drafted if quick else plain, drafted)
+
+
+def _measure(
+    servers: Servers, prompts: tuple[str, ...], rounds: int, max_tokens: int, chat: bool, console: Console
+) -> list[Pair]:
+    total, shown = rounds * len(prompts), list[Pair]()
+
+    def show(pair: Pair) -> None:
+        shown.append(pair)
+        console.print(Text(line(len(shown), total, prompts[pair.prompt], pair)), soft_wrap=True)
+        if console.is_terminal and len(shown) <= len(prompts):
+            answers = {"without speculation": pair.plain, "with speculation": pair.drafted}
+            panels = [
+                Panel(Text(one.text.strip()), title=f"{name}, {one.seconds:.1f} s") for name, one in answers.items()
+            ]
+            console.print(Columns(panels, width=console.width // 2 - 1))
+
     try:
-        what = "a server" if quick else "two servers, without and with speculation,"
-        with console.status(f"starting {what} on {len(os.sched_getaffinity(0))} cores"):
-            stack = contextlib.ExitStack()
-            stack.enter_context(running(servers))
-        with stack, View(console, prompts, rounds * len(prompts)) as view:
-            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show, chat)
+        with contextlib.ExitStack() as stack:
+            # Starting takes most of the time.
+            with console.status(
+                f"starting {plural(len(servers.each), 'server')} on {len(os.sched_getaffinity(0))} cores"
+            ):
+                for server in servers.each:
+                    stack.enter_context(server)
+            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), show, chat)
     except (OpenAIError, httpx.HTTPError) as error:
         raise UserError(f"a server did not answer: {error}") from None
 
@@ -200,12 +197,3 @@ def _certify(target: str, config: Path, folder: Path, chat: bool, console: Conso
     told = verdict(found).rstrip(".") + ("" if sizes.samples else "; sampled outputs not tested")
     drafted = sum(check.drafted for check in found.checks)
     return f"{told[0].lower()}{told[1:]} ({drafted:,} draft tokens verified)", [told] if found.failed else []
-
-
-def _draw(pairs: list[Pair], prompts: tuple[str, ...], svg: Path) -> None:
-    """Writes the live view at the moment when the last answer with speculation is complete."""
-    console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True, emoji=False)
-    console.print(frame(pairs, prompts, len(pairs), pairs[-1].drafted.seconds))
-    # rich's fonts are on the net.
-    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="vllm-spec demo"), flags=re.DOTALL)
-    svg.write_text(drawn, encoding="utf-8")

@@ -5,16 +5,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-EXCLUDED_FOLDERS = {
-    "site-packages",
-    "dist-packages",
-    "__pycache__",
-    "test",
-    "tests",
-    "idle_test",
-    "encodings",  # character tables, not code
-    "pydoc_data",  # prose
-}
+_TESTS, _TABLES, _PROSE = {"test", "tests", "idle_test"}, {"encodings"}, {"pydoc_data"}
+EXCLUDED_FOLDERS = {"site-packages", "dist-packages", "__pycache__"} | _TESTS | _TABLES | _PROSE
 HELD_OUT_SHARE = 0.06
 
 
@@ -38,7 +30,7 @@ def load_corpus() -> Corpus:
         FileNotFoundError: there are no Python sources there (some distributions strip them).
     """
     root = Path(sysconfig.get_path("stdlib"))
-    train, held_out, names = [], [], []
+    train, held_out = list[str](), dict[str, str]()
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
         if EXCLUDED_FOLDERS.intersection(relative.parts):
@@ -47,14 +39,11 @@ def load_corpus() -> Corpus:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        if not text.strip():
-            continue
         digest = hashlib.sha256(relative.as_posix().encode()).digest()
-        if int.from_bytes(digest[:4], "big") < HELD_OUT_SHARE * 2**32:
-            held_out.append(text)
-            names.append(relative.as_posix())
-        else:
+        if text.strip() and int.from_bytes(digest[:4], "big") < HELD_OUT_SHARE * 2**32:
+            held_out[relative.as_posix()] = text
+        elif text.strip():
             train.append(text)
     if not train or not held_out:
         raise FileNotFoundError(f"no Python sources under {root}: install the standard library's .py files")
-    return Corpus(tuple(train), tuple(held_out), tuple(names))
+    return Corpus(tuple(train), tuple(held_out.values()), tuple(held_out))

@@ -3,9 +3,9 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from openai import DefaultHttpxClient, OpenAI
@@ -64,31 +64,6 @@ class Servers(NamedTuple):
         return list(dict.fromkeys(self))
 
 
-@contextlib.contextmanager
-def running(servers: Servers) -> Iterator[None]:
-    """Starts both servers at once, and ends both.
-
-    Raises:
-        ServerError: one did not start.
-    """
-    is_sound = False
-    try:
-        with ThreadPoolExecutor(len(servers)) as pool:
-            try:
-                for start in [pool.submit(server.start) for server in servers.each]:
-                    start.result()
-            except BaseException:
-                # Else the pool would wait for the other one's start.
-                for server in servers.each:
-                    server.stop(keep_log=True)
-                raise
-        yield
-        is_sound = True
-    finally:
-        for server in servers.each:
-            server.stop(keep_log=not is_sound)
-
-
 def ask_in_pairs(
     servers: Servers,
     prompts: Sequence[str],
@@ -114,24 +89,23 @@ def ask_in_pairs(
             drafts_off = is_one and which == 0
             return ask(clients[which], servers[which].model, prompt, max_tokens, chat=chat, drafts_off=drafts_off)
 
+        def pair(index: int, order: Sequence[int]) -> Pair:
+            before = _own_seconds(servers)
+            answers: dict[int, Answer] = {}
+            for which in order:
+                time.sleep(_SETTLE_SECONDS)
+                answers[which] = answer(which, prompts[index])
+            return Pair(index, answers[0], answers[1], _own_seconds(servers) - before)
+
         # Warm-up: the first requests include lazy initialisation, and the policy learns what a step takes.
         for prompt in prompts[:2]:
             for which in (0, 1):
                 answer(which, prompt)
         pairs = []
         for number in range(rounds):
-            for index, prompt in enumerate(prompts):
+            for index in range(len(prompts)):
                 order = (0, 1) if (number + index) % 2 == 0 else (1, 0)
-
-                def pair(index: int = index, prompt: str = prompt, order: tuple[int, int] = order) -> Pair:
-                    before = _own_seconds(servers)
-                    answers: dict[int, Answer] = {}
-                    for which in order:
-                        time.sleep(_SETTLE_SECONDS)
-                        answers[which] = answer(which, prompt)
-                    return Pair(index, answers[0], answers[1], _own_seconds(servers) - before)
-
-                measured, others = gate.run(pair)
+                measured, others = gate.run(partial(pair, index, order))
                 pairs.append(replace(measured, others=others))
                 show(pairs[-1])
     return pairs
@@ -139,12 +113,8 @@ def ask_in_pairs(
 
 def _client(server: Server) -> OpenAI:
     # No retry: a repeated request would be timed twice. No proxy: the server is local.
-    return OpenAI(
-        base_url=f"{server.base_url}/v1",
-        api_key="not needed",
-        max_retries=0,
-        http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
-    )
+    http = DefaultHttpxClient(trust_env=False, timeout=600.0)
+    return OpenAI(base_url=f"{server.base_url}/v1", api_key="not needed", max_retries=0, http_client=http)
 
 
 def _own_seconds(servers: Servers) -> float:

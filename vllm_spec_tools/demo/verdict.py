@@ -32,13 +32,18 @@ def report_of(
         for arm, answer in ((_PLAIN, pair.plain), (_DRAFTED, pair.drafted)):
             figures = {"seconds": answer.seconds, "tokens": float(answer.tokens), "tokens_per_second": answer.rate}
             measurements.add(arm, "demo", 1, number, figures | {"others": pair.others})
+    numbers = range(1, len(pairs) + 1)
+    lines = [
+        Line(_PLAIN, dict.fromkeys(numbers, 1.0), "reference"),
+        Line(_DRAFTED, {number: pair.speedup for number, pair in zip(numbers, pairs, strict=True)}, "main"),
+    ]
     return Report(
         "demo",
         "One request at a time, temperature 0: without and with speculation",
         origin,
         conclusion=[sentence(pairs, exactness, in_16_bits=in_16_bits)],
         tables=[_table(pairs, prompts)],
-        charts=[_progress(pairs), _speedups(pairs)],
+        charts=[Chart("Each pair", "pair", "tokens/s over no speculation", lines, has_levels=False)],
         problems=[
             *[f"{different} of {len(pairs)} pairs of outputs differ"] * bool(different and not in_16_bits),
             *problems,
@@ -59,20 +64,27 @@ def sentence(pairs: Sequence[Pair], exactness: str | None, *, in_16_bits: bool =
 def _speed(pairs: Sequence[Pair]) -> str:
     quiet = [pair.speedup for pair in pairs if not pair.is_disturbed]
     busy = len(pairs) - len(quiet)
-    others = statistics.median([pair.others or 0.0 for pair in pairs])
-    if len(quiet) < min(_FEWEST, len(pairs)):
-        told = Spread.of(pair.speedup for pair in pairs)
-        assert told is not None
+    is_noise = len(quiet) < min(_FEWEST, len(pairs))
+    found = Spread.of([pair.speedup for pair in pairs] if is_noise else quiet)
+    assert found is not None
+    if is_noise:
+        others = statistics.median([pair.others or 0.0 for pair in pairs])
         return (
             f"Disturbed: other processes used {others:.1f} cores (median) during {busy} of {len(pairs)} pairs, so the "
-            f"speedup, {told.median:.2f} times ({told.low:.2f} to {told.high:.2f}), is not to be trusted"
+            f"speedup, {found.median:.2f} times ({found.low:.2f} to {found.high:.2f}), is not to be trusted"
         )
-    speedup = Spread.of(quiet)
-    assert speedup is not None
     left_out = f"; {busy} disturbed by other processes left out" if busy else ""
+    shown = f"{len(quiet)} pairs: {found.low:.2f} to {found.high:.2f}{left_out}"
+    return f"With speculation {found.median:.2f} times as fast ({shown})"
+
+
+def line(number: int, total: int, prompt: str, pair: Pair) -> str:
+    """Describes a pair in one line."""
+    told = "identical" if pair.is_identical else "DIFFERENT"
+    disturbed = f", other processes used {pair.others:.1f} cores" if pair.is_disturbed else ""
     return (
-        f"With speculation {speedup.median:.2f} times as fast ({len(quiet)} pairs: {speedup.low:.2f} to "
-        f"{speedup.high:.2f}{left_out})"
+        f"pair {number} of {total}: {pair.plain.rate:.0f} -> {pair.drafted.rate:.0f} tokens/s, "
+        f"{pair.speedup:.2f} times, {told}{disturbed}: {prompt.strip().splitlines()[0]}"
     )
 
 
@@ -81,35 +93,8 @@ def _table(pairs: Sequence[Pair], prompts: Sequence[str]) -> Table:
     for index, prompt in enumerate(prompts):
         own = [pair for pair in pairs if pair.prompt == index]
         rates = (Spread.of(pair.plain.rate for pair in own), Spread.of(pair.drafted.rate for pair in own))
-        rows.append(
-            [
-                prompt.strip().splitlines()[0],
-                str(own[0].plain.tokens),
-                *(show_spread(rate, digits=1) for rate in rates),
-                show_spread(Spread.of(pair.speedup for pair in own)),
-                "yes" if all(pair.is_identical for pair in own) else "NO",
-            ]
-        )
+        speedup, is_same = Spread.of(pair.speedup for pair in own), all(pair.is_identical for pair in own)
+        shown = [*(show_spread(rate, digits=1) for rate in rates), show_spread(speedup), "yes" if is_same else "NO"]
+        rows.append([prompt.strip().splitlines()[0], str(own[0].plain.tokens), *shown])
     header = ("prompt", "tokens", "without, tokens/s", "with, tokens/s", "speedup", "identical")
     return Table("Medians and ranges, disturbed pairs included", header, rows)
-
-
-def _progress(pairs: Sequence[Pair]) -> Chart:
-    """Output tokens over time, of the pair whose speedup is the median."""
-    pair = sorted(pairs, key=lambda pair: pair.speedup)[len(pairs) // 2]
-    plain, drafted = (
-        {0.0: 0.0} | {piece.seconds: float(piece.tokens) for piece in answer.pieces if piece.text}
-        for answer in (pair.plain, pair.drafted)
-    )
-    lines = [Line(_PLAIN, plain, "reference"), Line(_DRAFTED, drafted, "main")]
-    return Chart(f"The median pair: {pair.speedup:.2f} times", "seconds", "output tokens", lines, has_levels=False)
-
-
-def _speedups(pairs: Sequence[Pair]) -> Chart:
-    """The speedup of each pair, in the order of measurement."""
-    numbers = range(1, len(pairs) + 1)
-    lines = [
-        Line(_PLAIN, dict.fromkeys(numbers, 1.0), "reference"),
-        Line(_DRAFTED, {number: pair.speedup for number, pair in zip(numbers, pairs, strict=True)}, "main"),
-    ]
-    return Chart("Each pair", "pair", "tokens/s over no speculation", lines, has_levels=False)

@@ -1,19 +1,198 @@
-"""Forecasts every candidate's speed from measurements. Pure."""
+"""Predicts every candidate's speedup from measured steps and acceptance: theorem 3.8, generalised. Pure.
+
+Streams are a mixture of the workloads. A request is the step with its prompt, which brings its first token, and the
+steps after it. Meanwhile a prompt of each other stream makes one of these steps longer.
+"""
 
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
-from vllm_spec_plugin.proposers.medusa.best_tree import Accuracy, Path, best_choices, expected_acceptance_length
-from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, HeadsConfig
+import numpy as np
+
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
-from vllm_spec_tools.bench.records import EngineStep
-from vllm_spec_tools.planner.candidates import NONE, Candidate, MeasuredCandidate, Sample, Setting
-from vllm_spec_tools.planner.predicting import Acceptance, Costs, Load, Prediction, fastest, predict
-from vllm_spec_tools.planner.traffic import Workload
+from vllm_spec_tools.bench.arms import NONE
+from vllm_spec_tools.bench.curves import StepCurve, drafting_seconds, step_curve
+from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadRequest, LoadRun
+from vllm_spec_tools.planner.candidates import Candidate
+from vllm_spec_tools.planner.generalised import conditional_rates
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests of one kind and temperature.
+
+    Attributes:
+        name: of the kind, with the temperature where the kind has several.
+        share: of all requests.
+        num_tokens: output tokens of each, on average, or at most if it has a schema.
+    """
+
+    name: str
+    share: float
+    num_tokens: int
+    requests: tuple[LoadRequest, ...]
+
+
+def workloads_of(requests: Sequence[LoadRequest]) -> tuple[Workload, ...]:
+    """Returns the traffic by kind and temperature, in order of appearance; each request counts alike."""
+    groups: dict[tuple[str, float], list[LoadRequest]] = {}
+    for request in requests:
+        groups.setdefault((request.kind, request.temperature), []).append(request)
+    kinds = [kind for kind, _ in groups]
+    return tuple(
+        Workload(
+            kind if kinds.count(kind) == 1 else f"{kind}, T = {temperature:g}",
+            len(own) / len(requests),
+            round(statistics.fmean(request.num_tokens for request in own)),
+            tuple(own),
+        )
+        for (kind, temperature), own in groups.items()
+    )
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Counts over decode steps.
+
+    Attributes:
+        request_steps: steps of requests, without those with their prompts.
+        drafts: number of drafts; suffixes have none where nothing matches.
+        accepted: number of accepted draft tokens by position, in trees by level.
+    """
+
+    request_steps: int
+    drafts: int
+    accepted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, answers: Iterable[LoadAnswer], positions: int) -> Self:
+        """Adds up jobs whose drafts have at most `positions` tokens in sequence."""
+        request_steps = drafts = 0
+        accepted = [0] * positions
+        for phase in (phase for answer in answers for phase in answer.phases):
+            request_steps += phase.progress.request_steps - len(phase.progress.outputs)
+            drafts += phase.num_drafts
+            for position, count in enumerate(phase.accepted_by_position[:positions]):
+                accepted[position] += count
+        return cls(request_steps, drafts, tuple(accepted))
+
+    @property
+    def draft_share(self) -> float:
+        """Returns the share of request-steps with a draft."""
+        return min(self.drafts / self.request_steps, 1.0) if self.request_steps else 0.0
+
+    @property
+    def reached(self) -> list[float]:
+        """Returns accepted tokens per request-step by position, requests without drafts included."""
+        return [count / self.request_steps if self.request_steps else 0.0 for count in self.accepted]
+
+    @property
+    def rates(self) -> list[float]:
+        """Returns alpha by position: the share accepted where all earlier positions were."""
+        return conditional_rates([count / self.drafts if self.drafts else 0.0 for count in self.accepted])
+
+    @property
+    def length(self) -> float | None:
+        """Returns 1 + accepted / drafts; None without drafts."""
+        return 1 + sum(self.accepted) / self.drafts if self.drafts else None
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Returns output tokens per request and step, with and without drafts."""
+        return 1 + sum(self.reached)
+
+
+@dataclass(frozen=True)
+class Load:
+    """A workload's share and mean output tokens, and a candidate's acceptance in it by measured draft length."""
+
+    share: float
+    num_tokens: float
+    by_length: Mapping[int, Acceptance]
+
+    def acceptance(self, tokens: int) -> Acceptance:
+        """As measured with that length or the next longer one."""
+        return self.by_length[min(length for length in self.by_length if length >= tokens)]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a candidate's steps at one concurrency, and of those without speculation, in seconds.
+
+    Attributes:
+        concurrency: requests at once, B.
+        plain_step: of a step with one token per request, without speculation.
+        plain_prompt: by how much a prompt makes steps longer, without speculation.
+        prompt: the same, with what the proposer does of it.
+        drafting: of a step, by measured draft length.
+    """
+
+    concurrency: int
+    plain_step: float
+    plain_prompt: float
+    prompt: float
+    curve: StepCurve
+    drafting: Mapping[int, float]
+
+    def drafting_of(self, tokens: int) -> float:
+        """Interpolates; no tokens cost nothing."""
+        return float(np.interp(tokens, list(self.drafting), list(self.drafting.values()))) if tokens else 0.0
+
+    def request(self, steps: float, step: float, prompt: float) -> float:
+        """Returns the time from sending a request to its end."""
+        return (1 + steps) * step + self.concurrency * prompt
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Expected speed of a candidate with one draft length at one concurrency.
+
+    Attributes:
+        tokens: the draft length, of a tree its size; 0 is none.
+        decode_speedup: of the steps alone, which is theorem 3.8 with measured costs and acceptance.
+        speedup: of tokens per second, prompts included.
+    """
+
+    tokens: int
+    tokens_per_step: float
+    step_seconds: float
+    draft_seconds: float
+    decode_speedup: float
+    speedup: float
+
+
+def predict(costs: Costs, loads: Sequence[Load], tokens: int) -> Prediction:
+    """Predicts the speed with a draft length; 0 is no speculation."""
+    plain_steps = sum(load.share * (load.num_tokens - 1) for load in loads)
+    if not tokens:
+        return Prediction(0, 1.0, costs.plain_step, 0.0, 1.0, 1.0)
+    accepted = [load.acceptance(tokens) for load in loads]
+    gains = [sum(found.reached[:tokens]) for found in accepted]
+    # Steps of the workloads' requests: more where fewer drafts are accepted.
+    parts = [load.share * (load.num_tokens - 1) / (1 + gain) for load, gain in zip(loads, gains, strict=True)]
+    steps = sum(parts)
+    draft_share = sum(part * found.draft_share for part, found in zip(parts, accepted, strict=True)) / steps
+    drafting, per_step = costs.drafting_of(tokens), plain_steps / steps
+    step = _verifying(costs, tokens, draft_share) + drafting
+    plain = costs.request(plain_steps, costs.plain_step, costs.plain_prompt)
+    speedup = plain / costs.request(steps, step, costs.prompt)
+    return Prediction(tokens, per_step, step, drafting, per_step * costs.plain_step / step, speedup)
+
+
+def _verifying(costs: Costs, length: int, draft_share: float) -> float:
+    """Expected seconds of a target step whose requests each have a draft with that probability."""
+    batch = costs.concurrency
+    return math.fsum(
+        math.comb(batch, count)
+        * draft_share**count
+        * (1 - draft_share) ** (batch - count)
+        * costs.curve.at(batch + count * length)
+        for count in range(batch + 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -21,32 +200,34 @@ class Forecast:
     """Expected speed of a candidate.
 
     Attributes:
+        acceptance: by workload and measured draft length.
+        costs: by concurrency.
         all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
     """
 
     candidate: Candidate
+    acceptance: dict[str, dict[int, Acceptance]]
     costs: dict[int, Costs]
     all: dict[int, list[Prediction]]
 
     @cached_property
     def best(self) -> dict[int, Prediction]:
         """Returns the fastest by concurrency, with the least tokens of equals."""
-        return {level: fastest(found) for level, found in self.all.items()}
+        return {level: max(found, key=lambda one: one.speedup) for level, found in self.all.items()}
 
     @cached_property
     def drafting(self) -> dict[int, Prediction]:
         """Returns the fastest with drafts by concurrency, whether they pay or not."""
-        return {level: fastest(found[1:]) for level, found in self.all.items()}
+        return {level: max(found[1:], key=lambda one: one.speedup) for level, found in self.all.items()}
 
     @property
-    def score(self) -> float:
-        """Mean speedup over the levels, each of which counts alike: the geometric one, as speedups multiply."""
-        return statistics.geometric_mean(prediction.speedup for prediction in self.best.values())
+    def score(self) -> tuple[float, float]:
+        """Mean speedup over the levels, each of which counts alike; then that with drafts at all of them.
 
-    @property
-    def nearest(self) -> float:
-        """Returns the same with drafts at every level, whether they pay or not."""
-        return statistics.geometric_mean(prediction.speedup for prediction in self.drafting.values())
+        The mean is the geometric one, as speedups multiply.
+        """
+        means = [statistics.geometric_mean(p.speedup for p in found.values()) for found in (self.best, self.drafting)]
+        return means[0], means[1]
 
     @property
     def tokens(self) -> int:
@@ -54,190 +235,95 @@ class Forecast:
         return max(prediction.tokens for prediction in self.best.values())
 
 
-def forecasts(measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
+class Measured:
+    """Passes of an engine's arms and of no speculation, in turns: requests sent at once, with their steps."""
+
+    def __init__(self, runs: Iterable[LoadRun]) -> None:
+        """Takes the runs; their steps are recorded."""
+        self._runs = list(runs)
+
+    def answers(self, arm: str | None, level: int | None = None, workload: str | None = None) -> list[LoadAnswer]:
+        """Returns the results of an arm, or of all that draft, at one concurrency and in one workload, or at all."""
+        return [
+            run.answer
+            for run in self._runs
+            if (run.arm != NONE if arm is None else run.arm == arm)
+            and level in (None, run.cell[1])
+            and workload in (None, run.cell[0])
+        ]
+
+    def steps(self, arm: str | None, level: int) -> list[EngineStep]:
+        """Returns the steps of an arm, or of all that draft."""
+        return [step for answer in self.answers(arm, level) for step in answer.steps]
+
+    def plain_step(self, level: int) -> float:
+        """Median seconds of a step with one token per request, without speculation.
+
+        Raises:
+            UserError: there are no steps of whole batches.
+        """
+        return self._curve(NONE, level).at(level)
+
+    def curve(self, level: int) -> StepCurve:
+        """Returns the target's step by tokens, over all arms that draft.
+
+        Raises:
+            UserError: there are no steps of whole batches.
+        """
+        found = self._curve(None, level)
+        if found.tokens[0] > level:
+            # Drafts were always there.
+            plain = min(self.plain_step(level), found.seconds[0])
+            return StepCurve((level, *found.tokens), (plain, *found.seconds))
+        return found
+
+    def _curve(self, arm: str | None, level: int) -> StepCurve:
+        found = step_curve(self.steps(arm, level), level)
+        if found is None:
+            raise UserError(f"no step had {level} requests at once; allowed: more --request-tokens or max_tokens")
+        return found
+
+    def prompt(self, arm: str, level: int, step: float) -> float:
+        """Returns by how many seconds a request's prompt makes steps longer that else take `step` seconds."""
+        answers = self.answers(arm, level)
+        extra = sum(taken.seconds - step for answer in answers for taken in answer.steps if taken.in_prompt)
+        return max(extra, 0.0) / (len(answers) * level)
+
+    def num_tokens(self, workload: str) -> float:
+        """Mean output tokens of a workload's requests, which schemas may end."""
+        phases = (phase for answer in self.answers(NONE, workload=workload) for phase in answer.phases)
+        return statistics.fmean(len(output.token_ids) for phase in phases for output in phase.progress.outputs)
+
+
+def forecasts(
+    measured: Measured, candidates: Sequence[Candidate], workloads: Sequence[Workload], levels: Sequence[int]
+) -> Iterator[Forecast]:
     """Forecasts each candidate of an engine.
 
     Raises:
         UserError: there are no steps of whole batches.
     """
-    for candidate in measured.engine.candidates:
-        loads = tuple(_load(measured, candidate, workload) for workload in workloads)
+    for candidate in candidates:
+        acceptance = {one.name: _acceptance(measured, candidate, one.name) for one in workloads}
+        loads = [Load(one.share, measured.num_tokens(one.name), acceptance[one.name]) for one in workloads]
         costs = {level: _costs(measured, candidate, loads, level) for level in levels}
-        yield Forecast(
-            candidate,
-            costs,
-            {level: _predictions(candidate, cost, loads) for level, cost in costs.items()},
-        )
+        predictions = {
+            level: [predict(cost, loads, tokens) for tokens in (0, *candidate.choices)] for level, cost in costs.items()
+        }
+        yield Forecast(candidate, acceptance, costs, predictions)
 
 
-def plain_step(samples: Iterable[Sample], level: int) -> float:
-    """Median seconds of a step with one token per request, without speculation.
-
-    Raises:
-        UserError: there are none.
-    """
-    curve = step_curve(steps_of(samples), level)
-    if curve is None:
-        raise UserError(
-            f"no step had {level} requests at once; allowed: more --output-tokens, or prompts with more max_tokens"
-        )
-    return curve.at(level)
+def _acceptance(measured: Measured, candidate: Candidate, workload: str) -> dict[int, Acceptance]:
+    return {k: Acceptance.of(measured.answers(candidate.arm(k), None, workload), k) for k in candidate.lengths}
 
 
-def pooled_curve(measured: MeasuredCandidate, level: int) -> StepCurve:
-    """Returns the target's step by tokens in an engine, over all its candidates.
-
-    Without drafts it is that of the engine without speculation.
-
-    Raises:
-        UserError: there are no steps of whole batches.
-    """
-    plain = plain_step(measured.of(NONE, level), level)
-    found = step_curve(steps_of(measured.at(level)), level)
-    if found is None:
-        raise UserError(f"no step of {measured.engine.name} had {level} requests at once; allowed: more tokens")
-    if found.tokens[0] > level:
-        # Drafts were always there.
-        return StepCurve((level, *found.tokens), (min(plain, found.seconds[0]), *found.seconds))
-    return found
-
-
-def steps_of(samples: Iterable[Sample]) -> list[EngineStep]:
-    """All steps of some jobs."""
-    return [step for sample in samples for step in sample.answer.steps]
-
-
-def acceptance_of(
-    measured: MeasuredCandidate, candidate: Candidate, tokens: int, workload: str | None = None
-) -> Acceptance:
-    """Counts the acceptance of drafts of that length, in one workload or in all, at all levels together."""
-    samples = measured.of(candidate.name, tokens=tokens)
-    answers = [sample.answer for sample in samples if workload in (None, sample.workload)]
-    return Acceptance.of(answers, tokens)
-
-
-def drafting_by_length(measured: MeasuredCandidate, candidate: Candidate, level: int) -> DraftingCost:
-    """Measures the cost of drafting in a step of a whole batch."""
-    taken: dict[int, float] = {}
-    for tokens in candidate.lengths:
-        seconds = drafting_seconds(steps_of(measured.of(candidate.name, level, tokens)), level)
-        if seconds is not None:
-            taken[tokens] = seconds
-    return drafting_cost(taken or {candidate.lengths[-1]: 0.0})
-
-
-def _costs(measured: MeasuredCandidate, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
-    plain = plain_step(measured.of(NONE, level), level)
-    curve, drafting = pooled_curve(measured, level), drafting_by_length(measured, candidate, level)
-    costs = Costs(level, plain, 0.0, curve, drafting, 0.0)
-    # A step with a prompt was measured with the longest drafts: by how much is it longer than others like it?
+def _costs(measured: Measured, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
+    plain = measured.plain_step(level)
+    taken = {k: drafting_seconds(measured.steps(candidate.arm(k), level), level) for k in candidate.lengths}
+    drafting = {k: seconds for k, seconds in taken.items() if seconds is not None} or {candidate.lengths[-1]: 0.0}
+    costs = Costs(level, plain, 0.0, 0.0, measured.curve(level), drafting)
+    # Prompts of all lengths alike: those of the longest drafts tell how much longer a step with one is.
     longest = candidate.lengths[-1]
-    usual = predict(costs, loads, longest, is_tree=candidate.is_tree).step_seconds
-    return replace(
-        costs,
-        plain_prompt=max(_with_prompt(measured, Setting(NONE, 0), level) - plain, 0.0),
-        prompt=max(_with_prompt(measured, Setting(candidate.name, longest), level) - usual, 0.0),
-    )
-
-
-def _load(measured: MeasuredCandidate, candidate: Candidate, workload: Workload) -> Load:
-    by_length = {tokens: acceptance_of(measured, candidate, tokens, workload.name) for tokens in candidate.lengths}
-    return Load(workload.share, _num_tokens(measured, workload), by_length)
-
-
-def _num_tokens(measured: MeasuredCandidate, workload: Workload) -> float:
-    """Mean output tokens of a workload's requests: schemas end them."""
-    if not workload.schemas:
-        return workload.num_tokens
-    phases = (
-        phase for sample in measured.of(NONE) if sample.workload == workload.name for phase in sample.answer.phases
-    )
-    return statistics.fmean(len(output.token_ids) for phase in phases for output in phase.progress.outputs)
-
-
-def _with_prompt(measured: MeasuredCandidate, setting: Setting, level: int) -> float:
-    """Median seconds of a step with a prompt."""
-    found = measured.first_token_seconds(setting, level)
-    if not found:
-        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens")
-    return statistics.median(found)
-
-
-def _predictions(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> list[Prediction]:
-    """Without drafts, and with each number of draft tokens to choose from."""
-    return [predict(costs, loads, tokens, is_tree=candidate.is_tree) for tokens in (0, *candidate.choices)]
-
-
-class NoTreeError(ValueError):
-    """There is no tree to measure; str() says why."""
-
-
-@dataclass(frozen=True)
-class Chained:
-    """Acceptance of the heads' chains in a workload.
-
-    Attributes:
-        paths: probabilities of ranks together, as the heads say, for requests of this temperature.
-    """
-
-    share: float
-    accuracy: Accuracy
-    paths: Mapping[Path, float]
-    length: int
-    tokens_per_step: float
-
-    def choices(self, size: int) -> tuple[Path, ...]:
-        """Returns the best tree per number of tokens."""
-        return best_choices(size, len(self.accuracy), self.accuracy, self.paths)
-
-    def expected(self, choices: Sequence[Path]) -> float:
-        """Tokens per step that a tree is expected to give here.
-
-        What the heads forecast of it, scaled by what their chain does here over what they promise of that.
-        """
-        chain = [(0,) * depth for depth in range(1, self.length + 1)]
-        promised = expected_acceptance_length(chain, self.accuracy, self.paths) - 1
-        fit = (self.tokens_per_step - 1) / promised if promised else 0.0
-        return 1 + fit * (expected_acceptance_length(choices, self.accuracy, self.paths) - 1)
-
-
-def tree_size(
-    heads: HeadsConfig, measured: MeasuredCandidate, workloads: Sequence[Workload], levels: Sequence[int], most: int
-) -> int:
-    """Returns the size whose best tree promises most.
-
-    Raises:
-        NoTreeError: the heads do not say how accurate they are, or a chain is as good as any tree.
-    """
-    if heads.accuracy is None:
-        raise NoTreeError(
-            "Medusa trees were not measured: the heads do not say how accurate they are "
-            "(`vllm-spec train-medusa --from HEADS --steps 0` measures it)."
-        )
-    (candidate,) = measured.engine.candidates
-    length = candidate.lengths[-1]
-    chained = []
-    for workload in workloads:
-        paths = dict((heads.paths or {}).get(DRAWN if workload.temperature else GREEDY, {}))
-        found = acceptance_of(measured, candidate, length, workload.name)
-        chained.append(Chained(workload.share, heads.accuracy, paths, length, found.tokens_per_step))
-    size = best_tree_size(chained, {level: pooled_curve(measured, level) for level in levels}, most)
-    if all(not any(any(path) for path in one.choices(size)) for one in chained):
-        raise NoTreeError(f"Medusa trees were not measured: with what steps cost, the best is a chain of {size}.")
-    return size
-
-
-def best_tree_size(chained: Sequence[Chained], curves: Mapping[int, StepCurve], most: int) -> int:
-    """Returns the number of tokens whose best tree promises most tokens per second, all levels counting alike.
-
-    Args:
-        chained: per workload; at least one.
-        curves: seconds of a target step by tokens, by concurrency.
-        most: tokens of a tree, at least 1.
-    """
-
-    def worth(size: int) -> float:
-        tokens = sum(one.share * one.expected(one.choices(size)) for one in chained)
-        return sum(math.log(tokens / curve.at(level * (1 + size))) for level, curve in curves.items())
-
-    return max(range(1, most + 1), key=worth)
+    usual = predict(costs, loads, longest).step_seconds
+    prompts = measured.prompt(NONE, level, plain), measured.prompt(candidate.arm(longest), level, usual)
+    return Costs(level, plain, *prompts, costs.curve, drafting)

@@ -3,7 +3,7 @@
 import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,18 +93,15 @@ class Chart(Panel):
         for line in self.lines:
             style = _style(line.role, styles.get(line.name, 0))
             points = {x: _as_spread(y) for x, y in line.points.items() if y is not None}
-            medians = [spread.median for spread in points.values()]
             style["markevery"] = math.ceil(len(points) / _MOST_MARKERS) or 1
-            errors = [
-                [max(spread.median - spread.low, 0.0) for spread in points.values()],
-                [max(spread.high - spread.median, 0.0) for spread in points.values()],
-            ]
-            if not any(map(any, errors)):
-                axes.plot(list(points), medians, label=line.name, **style)
+            medians = [spread.median for spread in points.values()]
+            low = [max(spread.median - spread.low, 0.0) for spread in points.values()]
+            high = [max(spread.high - spread.median, 0.0) for spread in points.values()]
+            bars: dict[str, Any] = {"elinewidth": 0.8, "capsize": 2, "capthick": 0.8} if any(low + high) else {}
+            if bars:
+                axes.errorbar(list(points), medians, [low, high], label=line.name, **bars, **style)
             else:
-                axes.errorbar(
-                    list(points), medians, errors, label=line.name, elinewidth=0.8, capsize=2, capthick=0.8, **style
-                )
+                axes.plot(list(points), medians, label=line.name, **style)
         values = sorted({x for line in self.lines for x in line.points})
         if self.has_levels:
             _mark_levels(axes, values)
@@ -127,51 +124,43 @@ def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
     """Draws charts side by side.
 
     Args:
-        charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
-            otherwise each has its own.
+        charts: at least one. They share a legend, and a name has one style in all of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
-    is_shared = bool(set.intersection(*(set(chart.names) for chart in charts)))
     names = list(dict.fromkeys(name for chart in charts for name in chart.names))
     per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
     height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
     figure = Figure(figsize=(_WIDTH * columns + 0.6, height), layout="constrained")
     FigureCanvasAgg(figure)
-    # A name may hold a $, which starts mathematics.
-    heading = f"{title}\n{subtitle}".replace("$", r"\$")
+    heading = _plain(f"{title}\n{subtitle}")
     figure.suptitle(heading, fontsize=11 if columns > 1 else 9, fontweight="bold", wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    styles = {name: i for i, name in enumerate(dict.fromkeys(name for chart in charts for name in chart.coloured))}
     entries: dict[str, Any] = {}
-    shared_styles = _numbered(name for chart in charts for name in chart.coloured)
     for axes, chart in zip(panels, charts, strict=False):
-        chart.draw(axes, shared_styles if is_shared else _numbered(chart.coloured))
+        chart.draw(axes, styles)
         axes.set_title(chart.title, fontsize=10)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
-        if not is_shared:
-            axes.legend(frameon=False, fontsize=9, handlelength=3.5)
-            continue
-        entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
+        entries = dict(zip(labels, handles, strict=True)) | entries
     for axes in panels[len(charts) :]:
         axes.set_visible(False)
     if len(entries) > 1:
-        shown = [name.replace("$", r"\$") for name in entries]
-        figure.legend(
-            list(entries.values()), shown, loc="outside lower center", ncols=per_row, frameon=False, fontsize=9,
-            handlelength=3.5,
-        )  # fmt: skip
+        handles, shown = list(entries.values()), list(map(_plain, entries))
+        style = {"ncols": per_row, "frameon": False, "fontsize": 9, "handlelength": 3.5}
+        figure.legend(handles, shown, loc="outside lower center", **style)
     return figure
 
 
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    """Returns the place of each name, by first appearance."""
-    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+def _plain(text: str) -> str:
+    """Escapes $, which starts mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _as_spread(value: Spread | float) -> Spread:
@@ -194,10 +183,5 @@ def _style(role: str, index: int) -> dict[str, Any]:
         return {"color": _BLACK, "linestyle": ":", "linewidth": 1.4, "marker": ".", "markersize": 6}
     if role == "main":
         return {"color": _BLACK, "linestyle": "-", "linewidth": 2.4, "marker": "o", "markersize": 5.5, "zorder": 3}
-    return {
-        "color": _COLOURS[index % len(_COLOURS)],
-        "linestyle": _STROKES[index % len(_STROKES)],
-        "linewidth": 1.4,
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "markersize": 5,
-    }
+    own = {"color": _COLOURS, "linestyle": _STROKES, "marker": _MARKERS}
+    return {key: values[index % len(values)] for key, values in own.items()} | {"linewidth": 1.4, "markersize": 5}

@@ -1,14 +1,12 @@
 """Measurements in long format: one value per arm, workload, level, round and metric."""
 
+import csv
+import io
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from typing import NamedTuple
 
 PERCENTILES = (50, 95, 99)
 # Of Student's distribution, 97.5%, by degrees of freedom; beyond these it is near 2.
@@ -137,7 +135,7 @@ class Measurements:
         return Spread.of(self.rounds(arm, workload, level, metric).values())
 
     def median(self, arm: str, workload: str, level: float, metric: str) -> float | None:
-        """Returns the median over rounds; None if there are none."""
+        """Returns the median of `spread`."""
         spread = self.spread(arm, workload, level, metric)
         return None if spread is None else spread.median
 
@@ -145,18 +143,17 @@ class Measurements:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
 
-    def frame(self) -> "pd.DataFrame":
-        """Returns all values as a data frame with the columns of `Measurement`; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows()), columns=list(Measurement._fields))
+    def as_csv(self) -> str:
+        """Returns a line per value, with the columns of `Measurement`."""
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n").writerows([Measurement._fields, *self.rows()])
+        return written.getvalue()
 
     def summary(self) -> list[dict[str, object]]:
         """Returns median and range per arm, workload, level and metric, as JSON takes them."""
-        found = []
-        for (arm, workload, level, metric), rounds in self._rounds.items():
-            spread = Spread.of(rounds.values())
-            assert spread is not None
-            key = {"arm": arm, "workload": workload, "level": level, "metric": metric, "rounds": len(rounds)}
-            found.append(key | {"median": spread.median, "low": spread.low, "high": spread.high})
-        return found
+        keys = ("arm", "workload", "level", "metric")
+        spreads = ((key, rounds, Spread.of(rounds.values())) for key, rounds in self._rounds.items())
+        return [
+            dict(zip(keys, key, strict=True)) | {"rounds": len(rounds)} | vars(spread)
+            for key, rounds, spread in spreads
+        ]

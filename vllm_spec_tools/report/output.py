@@ -1,12 +1,11 @@
 """A report and where it is written."""
 
 import base64
-import contextlib
 import html
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,14 +77,10 @@ def check_files(files: Files, option: str = "--{}") -> None:
     Raises:
         UserError: one has no folder, is a folder, or needs a package that is not installed.
     """
-    for one in fields(files):
-        path: Path | None = getattr(files, one.name)
-        if path is None:
-            continue
-        check_output(option.format(one.name), path)
-        for package, formats in (("pandas", ("csv",)), ("matplotlib", ("png", "html"))):
-            if one.name in formats and importlib.util.find_spec(package) is None:
-                raise UserError(f"{option.format(one.name)} needs {package}: pip install 'vllm-spec-plugin[report]'")
+    for name, path in vars(files).items():
+        check_output(option.format(name), path)
+        if path is not None and name in ("png", "html") and importlib.util.find_spec("matplotlib") is None:
+            raise UserError(f"{option.format(name)} needs matplotlib: pip install 'vllm-spec-tools[plot]'")
 
 
 def check_output(option: str, path: Path | None) -> None:
@@ -94,11 +89,9 @@ def check_output(option: str, path: Path | None) -> None:
     Raises:
         UserError: it has no folder, or is one.
     """
-    if path is None:
-        return
-    if not path.absolute().parent.is_dir():
+    if path is not None and not path.absolute().parent.is_dir():
         raise UserError(f"{option} {path}: there is no folder {path.absolute().parent}")
-    if path.is_dir():
+    if path is not None and path.is_dir():
         raise UserError(f"{option} {path}: is a folder; allowed: a file's name")
 
 
@@ -122,12 +115,15 @@ def write(
     if json is not None:
         json.write_text(as_json(report), encoding="utf-8")
     if csv is not None:
-        report.measurements.frame().to_csv(csv, index=False)
+        csv.write_text(report.measurements.as_csv(), encoding="utf-8")
     image = picture(report.charts, report.title, _where(report)) if report.charts and (png or html) else None
     if png is not None and image is not None:
         png.write_bytes(image)
     if markdown is not None:
-        address = picture_address(png, markdown) if image is not None else None
+        address = None
+        if png is not None and image is not None:
+            below = png.absolute().is_relative_to(markdown.absolute().parent)
+            address = png.absolute().relative_to(markdown.absolute().parent).as_posix() if below else str(png)
         markdown.write_text(as_markdown(report, address), encoding="utf-8")
     if html is not None:
         html.write_text(as_html(report, image), encoding="utf-8")
@@ -184,43 +180,22 @@ def as_html(report: Report, image: bytes | None) -> str:
     return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}</body></html>\n"
 
 
-def picture_address(png: Path | None, page: Path) -> str | None:
-    """Returns the picture's address from the page; its whole path if it is not below the page's folder."""
-    if png is None:
-        return None
-    with contextlib.suppress(ValueError):
-        return png.absolute().relative_to(page.absolute().parent).as_posix()
-    return str(png)
-
-
 def _show(report: Report, console: Console) -> None:
     console.print(Text(report.title, style="bold"), Text(_where(report), style="dim"), sep="\n")
     for problem in report.problems:
         console.print(Text(problem, style="bold red"))
     for text in report.conclusion:
         console.print(Text(text))
+    # A file or a pipe has no width: tables are not folded there.
+    wide = console if console.is_terminal else Console(file=console.file, width=_WIDEST, emoji=False)
     for table in report.tables:
-        # A file or a pipe has no width: figures are not cut there.
-        for part in table.parts(console.width) if console.is_terminal else (table,):
-            console.print()
-            _show_table(part, console)
+        console.print()
+        wide.print(table.rich())
+        if table.note:
+            console.print(Text(table.note, style="dim"))
     for note in report.notes:
         console.print()
         console.print(Text(note))
-
-
-def _show_table(table: Table, console: Console) -> None:
-    shown = table.rich()
-    wide = Console(file=console.file, width=_WIDEST, emoji=False)
-    needed = wide.measure(shown).maximum
-    if console.is_terminal:
-        for column in shown.columns[: table.text_columns] if needed > console.width else ():
-            column.width = column.min_width
-        console.print(shown)
-    else:
-        wide.print(shown, width=max(console.width, needed), crop=False)
-    if table.note:
-        console.print(Text(table.note, style="dim"))
 
 
 def _where(report: Report) -> str:

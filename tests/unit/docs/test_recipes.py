@@ -44,12 +44,11 @@ def test_an_engine_fits_on_the_cards_and_two_do_not_where_the_target_is_large(ro
 def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from vllm_spec_tools.bench import arms as running
     from vllm_spec_tools.certify import session
-    from vllm_spec_tools.planner import planning
 
     def stop(*values: Any, **named: Any) -> Any:
         raise UserError("it would start")
 
-    for module, name in ((running, "running_engines"), (planning, "make_plan"), (session, "certify")):
+    for module, name in ((running, "running_engines"), (session, "certify")):
         monkeypatch.setattr(module, name, stop)
     (tmp_path / "p.jsonl").write_text('"text"\n')
     words = {

@@ -36,11 +36,7 @@ class ClosedLoop:
     """
 
     def __init__(
-        self,
-        engine: StreamingEngine,
-        streams: int,
-        phase: Phase,
-        clock: Callable[[], float] = time.perf_counter,
+        self, engine: StreamingEngine, streams: int, phase: Phase, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Sends the first requests.
 
@@ -83,16 +79,13 @@ class ClosedLoop:
             self._is_measured, self._start = True, self._clock()
             for request in self._in_flight.values():
                 request.count_from_here()
-        seconds: list[float] = []
-        tokens: list[int] = []
-        written, request_steps, start = 0, 0, self._start
+        seconds, tokens, written, request_steps = list[float](), list[int](), 0, 0
         while written < self._num_tokens and self._in_flight:
-            before = written
             now, counts = self._step()
             written += sum(counts)
             request_steps += sum(num_new > 0 for num_new in counts)
-            if written > before:
-                seconds.append(now - start)
+            if any(counts):
+                seconds.append(now - self._start)
                 tokens.append(written)
         for request in self._in_flight.values():
             if request.num_counted >= _LEAST_TOKENS:

@@ -7,13 +7,7 @@ from typing import Any
 
 from vllm_spec_tools.bench.arms import OPTIMAL
 from vllm_spec_tools.bench.load.sweep import LATENCIES, SweepResults
-from vllm_spec_tools.bench.load.workloads import (
-    FIRST_PASS,
-    PASSES,
-    SWITCHING,
-    TITLES,
-    WARM_PASSES,
-)
+from vllm_spec_tools.bench.load.workloads import FIRST_PASS, PASSES, SWITCHING, TITLES, WARM_PASSES
 from vllm_spec_tools.bench.noise_gate import disturbance_notes
 from vllm_spec_tools.report import (
     PERCENTILES,
@@ -37,32 +31,32 @@ _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 
 def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int) -> Report:
-    """Makes the report."""
+    """Makes the report.
+
+    Args:
+        rounds: as wanted.
+    """
     problems = []
     if results.rounds < rounds:
         problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     best = [
-        {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
+        {"workload": workload, "level": streams, "arm": results.fastest(results.fixed, workload, streams)}
         for workload, streams in results.cells
     ]
+    data = {"arms": list(results.arms), "cells": list(_cells(results)), "best_fixed": best, "others": results.others}
     return Report(
         "bench",
         "Speculative decoding under load",
         provenance,
         list(_conclusion(results)),
-        list(_tables(results)),
+        [table for workload, levels in results.levels.items() for table in _tables(results, workload, levels)],
         list(_charts(results)),
         [*_notes(results), *disturbance_notes(results.others)],
         problems,
         results.measurements,
-        {
-            "arms": list(results.arms),
-            "cells": list(_cells(results)),
-            "best_fixed": best,
-            "others": results.others,
-        },
+        data,
     )
 
 
@@ -70,43 +64,32 @@ def _cells(results: SweepResults) -> Iterator[dict[str, Any]]:
     """Yields all figures of an arm with a workload and number of streams, for programs."""
     values = results.measurements
     for workload, streams in results.cells:
+        stock = results.fastest(results.stock, workload, streams)
         for arm in results.arms:
             agreement = results.agreements.get((arm, workload, streams))
-            ratio = values.ratio(arm, results.reference, workload, streams, _SPEED)
-            latencies = {
-                name: {f"p{p}": values.median(arm, workload, streams, f"{name}_p{p}") for p in PERCENTILES}
-                for name in LATENCIES
-            }
+            median = partial(values.median, arm, workload, streams)
+            spread = values.spread(arm, workload, streams, _SPEED)
+            over_stock = None
+            if stock is not None and arm not in results.stock:
+                over_stock = {"arm": stock} | _ratio(values.ratio(arm, stock, workload, streams, _SPEED))
             yield {
                 "workload": workload,
                 "streams": streams,
                 "arm": arm,
                 "rounds": len(values.rounds(arm, workload, streams, _SPEED)),
-                "tokens_per_second": _spread(values.spread(arm, workload, streams, _SPEED)),
-                "ratio": _ratio(ratio),
-                "over_vllm": _over_vllm(results, arm, workload, streams),
-                **latencies,
+                "tokens_per_second": asdict(spread) if spread else {},
+                "ratio": _ratio(values.ratio(arm, results.reference, workload, streams, _SPEED)),
+                "over_vllm": over_stock,
+                **{name: {f"p{p}": median(f"{name}_p{p}") for p in PERCENTILES} for name in LATENCIES},
                 **{name: sum(values.rounds(arm, workload, streams, name).values()) for name in _COUNTS},
-                "acceptance_length": values.median(arm, workload, streams, "acceptance_length"),
-                "draft_length": values.median(arm, workload, streams, "draft_length"),
-                "greedy": agreement and asdict(agreement),
+                "acceptance_length": median("acceptance_length"),
+                "draft_length": median("draft_length"),
+                "greedy": agreement and agreement._asdict(),
             }
-
-
-def _spread(spread: Spread | None) -> dict[str, Any]:
-    return asdict(spread) if spread else {}
 
 
 def _ratio(ratio: Ratio | None) -> dict[str, Any]:
     return asdict(ratio) | {"differs": ratio.differs} if ratio else {}
-
-
-def _over_vllm(results: SweepResults, arm: str, workload: str, streams: int) -> dict[str, Any] | None:
-    """Returns an arm's throughput over that of vLLM's fastest own speculation; None of its own arms, or without any."""
-    best = results.best_stock(workload, streams)
-    if best is None or arm in results.stock:
-        return None
-    return {"arm": best} | _ratio(results.measurements.ratio(arm, best, workload, streams, _SPEED))
 
 
 def _conclusion(results: SweepResults) -> Iterator[str]:
@@ -114,24 +97,24 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
     others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
     for workload, levels in results.levels.items():
         for arm in others:
-            reference = dict.fromkeys(levels, results.reference)
-            yield f"{workload}: {arm} over {results.reference}: {_gains(results, arm, workload, reference)}."
-            stock = {streams: found for streams in levels if (found := results.best_stock(workload, streams))}
-            if stock and arm not in results.stock:
-                yield f"{workload}: {arm} over {_FASTEST}: {_gains(results, arm, workload, stock)}."
-            best = {streams: found for streams in levels if (found := results.best_fixed(workload, streams))}
-            if arm == OPTIMAL and best:
-                yield f"{workload}: {arm} over the best fixed K: {_gains(results, arm, workload, best)}."
+            over: dict[str, dict[int, str | None]] = {results.reference: dict.fromkeys(levels, results.reference)}
+            if arm not in results.stock:
+                over[_FASTEST] = {n: results.fastest(results.stock, workload, n) for n in levels}
+            if arm == OPTIMAL:
+                over["the best fixed K"] = {n: results.fastest(results.fixed, workload, n) for n in levels}
+            for name, best in over.items():
+                if any(best.values()):
+                    yield f"{workload}: {arm} over {name}: {_gains(results, arm, workload, best)}."
     compared = sum(agreement.outputs for agreement in results.agreements.values())
     if compared and not results.num_wrong:
         yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
 
 
-def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str]) -> str:
+def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str | None]) -> str:
     """Returns an arm's throughput over that of others, by streams, with what is noise and where nothing was drafted."""
     parts = []
     for streams, other in others.items():
-        ratio = results.measurements.ratio(arm, other, workload, streams, _SPEED)
+        ratio = results.measurements.ratio(arm, other or "", workload, streams, _SPEED)
         if ratio is None:
             continue
         notes = [f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio.rounds > 1 else "one round: noise unknown"]
@@ -139,33 +122,28 @@ def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, 
             notes.insert(0, "within noise")
         if not sum(results.measurements.rounds(arm, workload, streams, "draft_tokens").values()):
             notes.append("nothing drafted")
-        parts.append(f"{ratio.median:.2f} times at {_streams(streams)} ({', '.join(notes)})")
+        parts.append(f"{ratio.median:.2f} times at {plural(streams, 'stream')} ({', '.join(notes)})")
     return ", ".join(parts)
 
 
-def _tables(results: SweepResults) -> Iterator[Table]:
-    for workload, levels in results.levels.items():
-        yield from _tables_of(results, workload, levels)
-
-
-def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
+def _tables(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
     """Yields a workload's tables, each with a row per arm and a column per number of streams."""
     values, reference = results.measurements, results.reference
 
     def table(title: str, show: Callable[[str, int], str], note: str = "") -> Table:
-        columns = list(map(_streams, levels))
+        columns = [plural(level, "stream") for level in levels]
         return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, levels[i]), note)
 
     def speed(arm: str, streams: int) -> str:
         spread = values.spread(arm, workload, streams, _SPEED)
         digits = 0 if spread is not None and spread.median >= 100 else 1
-        return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(workload, streams) else "")
+        best = results.fastest(results.fixed, workload, streams)
+        return show_spread(spread, digits=digits) + (" *" if arm == best else "")
 
-    def over(best: Callable[[str, int], str | None], arm: str, streams: int) -> str:
-        other = best(workload, streams) or ""
+    def over(others: Sequence[str], arm: str, streams: int) -> str:
+        other = results.fastest(others, workload, streams) or ""
         ratio = values.ratio(arm, other, workload, streams, _SPEED)
-        is_noise = ratio is not None and ratio.differs is False and arm != other
-        return "~" * is_noise + show_spread(ratio)
+        return "~" * (ratio is not None and ratio.differs is False and arm != other) + show_spread(ratio)
 
     def drafts(arm: str, streams: int) -> str:
         length = values.median(arm, workload, streams, "acceptance_length")
@@ -173,23 +151,19 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         return drafted if length is None else f"{drafted} ({length:.2f})"
 
     def milliseconds(name: str, arm: str, streams: int) -> str:
-        found = [values.median(arm, workload, streams, f"{name}_p{percentile}") for percentile in PERCENTILES]
-        return show_percentiles(found)
+        return show_percentiles(values.median(arm, workload, streams, f"{name}_p{p}") for p in PERCENTILES)
 
     def greedy(arm: str, streams: int) -> str:
-        agreement = results.agreements.get((arm, workload, streams))
-        if agreement is None:
+        found = results.agreements.get((arm, workload, streams))
+        if found is None:
             return "-"
-        if agreement.wrong:
-            return f"{agreement.wrong} WRONG"
-        return f"{agreement.rounding} tied" if agreement.rounding else "equal"
+        return f"{found.wrong} WRONG" if found.wrong else f"{found.rounding} tied" if found.rounding else "equal"
 
     yield table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
-    yield table(f"speedup over {reference}", partial(over, lambda *cell: reference), _NOISE)
-    if results.stock:
-        yield table(f"speedup over {_FASTEST}", partial(over, results.best_stock), _NOISE)
-    if results.fixed:
-        yield table("speedup over the best fixed K", partial(over, results.best_fixed), _NOISE)
+    yield table(f"speedup over {reference}", partial(over, [reference]), _NOISE)
+    for name, arms in ((_FASTEST, results.stock), ("the best fixed K", results.fixed)):
+        if arms:
+            yield table(f"speedup over {name}", partial(over, arms), _NOISE)
     if workload != FIRST_PASS:
         yield table("draft tokens per request and step (acceptance length)", drafts)
     which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
@@ -202,31 +176,21 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
 
 def _charts(results: SweepResults) -> Iterator[Chart]:
     """Yields speedup and time per token by workload."""
+    values, reference = results.measurements, results.reference
     for workload, levels in results.levels.items():
         if workload in (FIRST_PASS, SWITCHING):
             continue
-        values, title = results.measurements, TITLES.get(workload, workload)
-        speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
-        speedups, tpots = [], []
+        speedups, times = [], []
         for arm in results.arms:
-            ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
-            times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
-            speedups.append(Line(arm, ratios, _role(results, arm)))
-            tpots.append(Line(arm, times, _role(results, arm)))
-        yield Chart(f"throughput, {title}", "concurrent streams", speed, speedups)
-        yield Chart(f"time per output token, {title}", "concurrent streams", time, tpots)
-
-
-def _streams(number: int) -> str:
-    return plural(number, "stream")
-
-
-def _scaled(spread: Spread | None) -> Spread | None:
-    return spread and Spread(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
-
-
-def _role(results: SweepResults, arm: str) -> Any:
-    return {results.reference: "reference", OPTIMAL: "main"}.get(arm, "other")
+            role: Any = {reference: "reference", OPTIMAL: "main"}.get(arm, "other")
+            ratios = {n: values.ratio(arm, reference, workload, n, _SPEED) for n in levels}
+            tpots = {n: values.spread(arm, workload, n, "tpot_p50") for n in levels}
+            speedups.append(Line(arm, ratios, role))
+            scaled = {n: one and Spread(1e3 * one.median, 1e3 * one.low, 1e3 * one.high) for n, one in tpots.items()}
+            times.append(Line(arm, scaled, role))
+        title = TITLES.get(workload, workload)
+        yield Chart(f"throughput, {title}", "concurrent streams", f"tokens/s over {reference}", speedups)
+        yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
 
 
 def _notes(results: SweepResults) -> Iterator[str]:

@@ -3,29 +3,26 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
-from vllm_spec_tools.bench.load.workloads import (
-    EQUAL,
-    FIRST_PASS,
-    WARM_PASSES,
-    LoadSizes,
-    given_job,
-    load_job,
-)
+from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, given_job, load_job
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
-from vllm_spec_tools.bench.rounds import with_warm_ups
+from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
+
+if TYPE_CHECKING:
+    from vllm_spec_tools.planner.planning import Passes
 
 # Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id. The schema
 # of the output comes last.
 TopTwo = Callable[[str, tuple[int, ...], str], dict[int, float]]
+# Attributes of `Progress`.
+LATENCIES = ("ttft", "tpot", "latency")
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """Number of outputs compared, of those that part where two tokens tie, and of those that part elsewhere."""
 
     outputs: int
@@ -34,11 +31,7 @@ class Agreement:
 
 
 def compare(
-    ours: Sequence[LoadRun],
-    theirs: Sequence[LoadRun],
-    jobs: Mapping[int, LoadJob],
-    top_two: TopTwo,
-    tolerance: float,
+    ours: Sequence[LoadRun], theirs: Sequence[LoadRun], jobs: Mapping[int, LoadJob], top_two: TopTwo, tolerance: float
 ) -> Agreement:
     """Compares what both arms wrote of each request at temperature 0; a faster one got further.
 
@@ -48,31 +41,29 @@ def compare(
     """
     references = {run.round: run for run in theirs}
     pairs = [
-        (request, *_shared(our, their))
+        pair
         for run in ours
         if run.round in references
-        for request, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
+        for pair in _greedy_pairs(run, references[run.round], jobs[run.round])
     ]
-    found = first_differences(
-        [tokens for _, tokens, _ in pairs],
-        [tokens for _, _, tokens in pairs],
-        lambda i, position: top_two(pairs[i][0].prompt, tuple(pairs[i][2][:position]), pairs[i][0].schema),
-        tolerance,
-    )
+    requests, tokens, expected = zip(*pairs, strict=True) if pairs else ((), (), ())
+
+    def asked(i: int, position: int) -> dict[int, float]:
+        return top_two(requests[i].prompt, tuple(expected[i][:position]), requests[i].schema)
+
+    found = first_differences(tokens, expected, asked, tolerance)
     rounding = sum(one.is_tie for one in found)
     return Agreement(len(pairs), rounding, len(found) - rounding)
 
 
-def _greedy_pairs(
-    run: LoadRun, reference: LoadRun, job: LoadJob
-) -> Iterator[tuple[LoadRequest, LoadOutput, LoadOutput]]:
-    """Requests at temperature 0 of which both arms wrote something, with what they wrote."""
+def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[LoadRequest, list[int], list[int]]]:
+    """Yields requests at temperature 0 with the common part of what both arms wrote, if both did."""
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
             # The list of requests starts again at its end.
             request = phase.requests[number % len(phase.requests)]
             if request.temperature == 0 and all(output.token_ids for output in pair):
-                yield request, *pair
+                yield request, *_shared(*pair)
 
 
 def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
@@ -80,12 +71,6 @@ def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:
     short, long = sorted((one, other), key=lambda output: len(output.token_ids))
     length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
     return one.token_ids[:length], other.token_ids[:length]
-
-
-# A workload and the number of its streams.
-Cell = tuple[str, int]
-# Attributes of `Progress`.
-LATENCIES = ("ttft", "tpot", "latency")
 
 
 @dataclass(frozen=True)
@@ -142,27 +127,79 @@ class SweepResults:
     @property
     def levels(self) -> dict[str, list[int]]:
         """Numbers of streams by workload."""
-        found: dict[str, list[int]] = {}
-        for workload, streams in self.cells:
-            found.setdefault(workload, []).append(streams)
-        return found
+        return {workload: [n for name, n in self.cells if name == workload] for workload, _ in self.cells}
 
     @property
     def num_wrong(self) -> int:
         """Greedy outputs that differ from the reference's for another reason than rounding."""
         return sum(agreement.wrong for agreement in self.agreements.values())
 
-    def best_fixed(self, workload: str, streams: int) -> str | None:
-        """Returns the fixed draft length with the highest median throughput; None without fixed arms."""
-        return self._fastest(self.fixed, workload, streams)
-
-    def best_stock(self, workload: str, streams: int) -> str | None:
-        """Returns vLLM's own speculation with the highest median throughput; None without such arms."""
-        return self._fastest(self.stock, workload, streams)
-
-    def _fastest(self, arms: Sequence[str], workload: str, streams: int) -> str | None:
+    def fastest(self, arms: Sequence[str], workload: str, streams: int) -> str | None:
+        """Returns the arm with the highest median throughput, such as of `fixed` or `stock`; None without arms."""
         speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in arms}
         return max(arms, key=lambda arm: speeds[arm] or 0.0, default=None)
+
+
+class Turn(NamedTuple):
+    """A job of an arm, which does not count if it is a warm-up."""
+
+    round: int
+    cell: Cell
+    arm: str
+    is_warm_up: bool = False
+
+
+def turns(arms: Sequence[str], cells: Sequence[Cell], rounds: int, *, one_at_a_time: bool = False) -> list[Turn]:
+    """Returns all jobs in the order in which they run.
+
+    Slow changes of the machine meet all arms alike: they take turns, and none is always first. Warm-ups come first. One
+    at a time, an arm runs all cells of a round before the next arm, every second round has the arms in reverse, and
+    each job has a warm-up before it, as its engine has just started.
+    """
+    found = []
+    if one_at_a_time:
+        for number in range(rounds):
+            for arm in arms[:: -1 if number % 2 else 1]:
+                for cell in cells:
+                    found += [Turn(number, cell, arm, True), Turn(number, cell, arm)]
+        return found
+    for number in (None, *range(rounds)):
+        shift = (number or 0) % len(arms)
+        for cell in cells:
+            found += [Turn(number or 0, cell, arm, number is None) for arm in (*arms[shift:], *arms[:shift])]
+    return found
+
+
+def run_rounds(
+    arms: Mapping[str, PlannedArm],
+    engines: Engines,
+    load: "SweepPlan | Passes",
+    gate: NoiseGate,
+    on_run: Callable[[str], None],
+    *,
+    one_at_a_time: bool = False,
+) -> Iterator[LoadRun]:
+    """Warms the arms up and runs the rounds; yields each run that counts.
+
+    Args:
+        on_run: called before each run with a description.
+        one_at_a_time: see `turns`; jobs are not repeated.
+
+    Raises:
+        UserError: an arm ended.
+    """
+
+    def work(name: str, number: int, job: LoadJob) -> LoadAnswer:
+        asked = replace(job, spec_tokens=arms[name].spec_tokens, spec_method=arms[name].spec_method)
+        return engines.of(name, number).load(asked)
+
+    for number, cell, name, is_warm_up in turns(list(arms), load.cells, load.rounds, one_at_a_time=one_at_a_time):
+        title = "warming up" if is_warm_up else f"round {number + 1}/{load.rounds}"
+        on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
+        job = load.job(cell, number, is_warm_up=is_warm_up)
+        answer, others = gate.run(functools.partial(work, name, number, job), repeats=not one_at_a_time)
+        if not is_warm_up:
+            yield LoadRun(name, cell, number, answer, others)
 
 
 def run_sweep(
@@ -174,62 +211,53 @@ def run_sweep(
     *,
     one_at_a_time: bool = False,
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs.
+    """Runs the rounds, see `run_rounds`, and compares greedy outputs.
 
     An interrupt, or a signal to end, ends the rounds with the whole ones that are done; without any it is raised.
-
-    Args:
-        on_run: called before each run, and before outputs are compared, with a description.
-        one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
-
-    Raises:
-        UserError: an arm ended.
     """
     names, runs = list(arms), list[LoadRun]()
-    per_round = len(names) * len(plan.cells)
 
-    def load(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
-        job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
-        return engines.of(name, number).load(job)
-
+    # Arms often part from the reference at the same position.
+    @functools.cache
     def top_two(prompt: str, token_ids: tuple[int, ...], schema: str) -> dict[int, float]:
         return engines.of(names[0]).top_two(prompt, token_ids, schema)
 
     try:
-        for number, cell, name, is_warm_up in with_warm_ups(
-            names, plan.cells, plan.rounds, one_at_a_time=one_at_a_time
-        ):
-            title = "warming up" if is_warm_up else f"round {number + 1}/{plan.rounds}"
-            on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
-            work = functools.partial(load, name, cell, number, is_warm_up)
-            answer, others = gate.run(work, repeats=not one_at_a_time)
-            if not is_warm_up:
-                runs.append(LoadRun(name, cell, number, answer, others))
+        for run in run_rounds(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time):
+            runs.append(run)
     except (KeyboardInterrupt, SystemExit):
-        runs = [run for run in runs if run.round < len(runs) // per_round]
+        runs = [run for run in runs if run.round < len(runs) // (len(names) * len(plan.cells))]
         if not runs:
             raise
     on_run("comparing greedy outputs")
-    compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
-    return results_of(runs, arms, plan.cells, compared)
-
-
-def agreements(
-    runs: Sequence[LoadRun], arms: Sequence[str], plan: SweepPlan, top_two: TopTwo, tolerance: float
-) -> dict[tuple[str, str, int], Agreement]:
-    """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
-    # Arms often part from the reference at the same position.
-    asked = functools.cache(top_two)
-    found = {}
+    tolerance, agreements = tolerance_of(engines.facts[names[0]]["dtype"]), dict[tuple[str, str, int], Agreement]()
     for cell in plan.cells:
-        here = [run for run in runs if run.cell == cell]
-        jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
-        theirs = [run for run in here if run.arm == arms[0]]
-        for name in arms[1:]:
-            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked, tolerance)
+        here = {name: [run for run in runs if run.arm == name and run.cell == cell] for name in names}
+        jobs = {run.round: plan.job(cell, run.round) for run in here[names[0]]}
+        for name in names[1:]:
+            agreement = compare(here[name], here[names[0]], jobs, top_two, tolerance)
             if agreement.outputs:
-                found[(name, *cell)] = agreement
-    return found
+                agreements[name, *cell] = agreement
+    return results_of(runs, arms, plan.cells, agreements)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A comparison of arms; see `run_sweep`."""
+
+    arms: Mapping[str, PlannedArm]
+    plan: SweepPlan
+    new_gate: Callable[[], NoiseGate]
+    one_at_a_time: bool = False
+
+    @property
+    def total(self) -> int:
+        """Counts the jobs, and the comparison of greedy outputs."""
+        return 1 + len(turns(list(self.arms), self.plan.cells, self.plan.rounds, one_at_a_time=self.one_at_a_time))
+
+    def run(self, engines: Engines, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> SweepResults:
+        """Runs it; takes what a `Recommender` takes."""
+        return run_sweep(self.arms, engines, self.plan, self.new_gate(), on_run, one_at_a_time=self.one_at_a_time)
 
 
 def results_of(

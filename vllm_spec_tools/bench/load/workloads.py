@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.schemas import STRUCTURED
-from vllm_spec_tools.bench.prompts import PROMPTS
+from vllm_spec_tools.bench.prompts import PROMPTS, STRUCTURED
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 
 # Read by `--help`, which loads nothing heavy.
@@ -88,32 +87,31 @@ def load_job(
         prompts: beginnings of the texts of all workloads but `json`.
         number: of the round, from 0; each has other requests.
     """
-    rng = random.Random(f"{seed} {number} {workload}")
-    first = number * streams
+    rng, first = random.Random(f"{seed} {number} {workload}"), number * streams
     if workload == SWITCHING:
         num_tokens = min(sizes.phase_tokens, 2 * _WARM_UP_TOKENS) if is_warm_up else sizes.phase_tokens
-        phases = []
-        for index, kind in enumerate(SWITCHES):
+
+        def phase(index: int, kind: str) -> Phase:
             # Faster streams continue until the slowest one ends, so that no request ends before the phase.
             own = (_request(kind, prompts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
-            phases.append(Phase(tuple(own), streams * num_tokens))
-        return LoadJob(streams, tuple(phases), seed + number)
+            return Phase(tuple(own), streams * num_tokens)
+
+        return LoadJob(streams, tuple(phase(*one) for one in enumerate(SWITCHES)), seed + number)
     if workload == EQUAL:
         num_tokens = sizes.request_tokens
         same = tuple(_request(EQUAL, prompts, first + n, num_tokens, sizes) for n in range(streams))
         passes = 0 if is_warm_up else PASSES
         return LoadJob(streams, (Phase(same, streams * num_tokens, is_pass=True),) * passes, seed + number)
     num_tokens = _num_tokens(streams, sizes, is_warm_up=is_warm_up)
-    kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
+    kinds_in_turn = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
-    requests = []
-    for index, kind in enumerate(islice(kinds, count)):
-        if kind == JSON:
-            requests.append(_structured(first + index, sizes))
-            continue
-        length = varied(rng, sizes.request_tokens)
-        requests.append(_request(kind, prompts, first + index, length, sizes))
+    requests = (
+        _structured(first + i, sizes)
+        if kind == JSON
+        else _request(kind, prompts, first + i, varied(rng, sizes.request_tokens), sizes)
+        for i, kind in enumerate(islice(kinds_in_turn, count))
+    )
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 

@@ -1,8 +1,8 @@
-"""Tests costs: a step's median by size, made monotone; a line for drafting."""
+"""Tests costs: a step's median by size, made monotone."""
 
 import pytest
 
-from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
+from vllm_spec_tools.bench.curves import StepCurve, drafting_seconds, step_curve
 from vllm_spec_tools.bench.records import EngineStep
 
 
@@ -46,12 +46,3 @@ def test_drafting_is_a_mean_without_its_outliers() -> None:
     steps = [step(2, 1, 0)] * 50 + [step(2, 1, 4)] * 49 + [step(2, 1, 1000)] * 2
     assert drafting_seconds(steps, 2) == pytest.approx(0.196 / 99)
     assert drafting_seconds(steps, 3) is None
-
-
-def test_drafting_costs_a_line_of_which_no_part_is_negative() -> None:
-    line = drafting_cost({1: 3.0, 2: 4.0, 4: 6.0})
-    assert (line.fixed, line.token, line.of(3), line.of(0)) == pytest.approx((2, 1, 5, 0))
-    assert drafting_cost({1: 2.0, 4: 1.0}) == DraftingCost(1.5, 0.0)
-    line = drafting_cost({1: 0.5, 4: 8.0})
-    assert (line.fixed, line.token) == pytest.approx((0, 32.5 / 17))
-    assert drafting_cost({4: 2.0}) == DraftingCost(2.0, 0.0)

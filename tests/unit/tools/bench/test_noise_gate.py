@@ -70,13 +70,6 @@ def test_patience_is_spent_once() -> None:
     assert machine.now < 10 + 20 * 2.3 + 1
 
 
-def test_where_nothing_tells_a_job_runs_once() -> None:
-    machine = Machine()
-    quiet = NoiseGate(60, busy=lambda: None, clock=lambda: machine.now, sleep=machine.spend)
-    assert quiet.run(machine.job)[1] is None
-    assert machine.num_jobs == 1
-
-
 def test_idle_time_and_waiting_for_disks_are_not_work(tmp_path: Path) -> None:
     path = tmp_path / "stat"
     path.write_text("cpu  100 200 300 9999 9999 10 20 30 5 5\ncpu0 1 1 1 1 1 1 1 1 1 1\n")

@@ -1,36 +1,39 @@
-"""Measurements made by hand: a target, candidates whose acceptance and costs are known, and a plan over them."""
+"""Engines whose steps take as long, and accept as much, as told; and a whole recommendation over them."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadOutput, PhaseAnswer, Progress
-from vllm_spec_tools.planner.candidates import (
-    DRAFT_MODEL,
-    NONE,
-    SUFFIX,
-    Engine,
-    MeasuredCandidate,
-    Sample,
-    Setting,
-    chain_engines,
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.bench.records import (
+    EngineStep,
+    LoadAnswer,
+    LoadJob,
+    LoadOutput,
+    LoadRequest,
+    PhaseAnswer,
+    Progress,
 )
-from vllm_spec_tools.planner.forecast import forecasts
-from vllm_spec_tools.planner.measuring import RECOMMENDED, Verified, joining, settings, summarise
-from vllm_spec_tools.planner.models import TARGET, Memory
-from vllm_spec_tools.planner.recommending import choose, verdict
-from vllm_spec_tools.planner.results import Results
-from vllm_spec_tools.planner.traffic import Workload
+from vllm_spec_tools.planner.candidates import DRAFT_MODEL, SUFFIX, candidate_engines
+from vllm_spec_tools.planner.planning import Plan, Recommender
+from vllm_spec_tools.planner.recommending import RECOMMENDED
 from vllm_spec_tools.report.provenance import provenance
 
 LEVELS = (1, 8)
-WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))
+REQUESTS = [LoadRequest("edit", text, 0.0, 65) for text in "ab"] + [LoadRequest("chat", text, 0.0, 65) for text in "cd"]
 # Steps of a job.
 STEPS = 100
 ALPHA = {SUFFIX: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
 # Seconds of drafting: fixed, and per token.
 DRAFTING = {SUFFIX: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
-# By how much a step is longer for a prompt in it.
+# By how much a prompt makes a step longer.
 PROMPT = 0.02
+ORIGIN = provenance(["bench", "--recommend"], 0, "abcd", {"target": "/models/big"})
 
 
 def cheap(num_tokens: int) -> float:
@@ -44,22 +47,13 @@ def expensive(num_tokens: int) -> float:
 
 
 def answer(
-    level: int,
-    tokens: int,
-    rates: Sequence[float],
-    seconds: float,
-    drafting: float,
-    *,
-    draft_share: float = 1.0,
+    level: int, tokens: int, rates: Sequence[float], seconds: float, drafting: float, *, draft_share: float = 1.0
 ) -> LoadAnswer:
-    """A job of regular steps behind its prompts, in which each place is accepted as often as `rates` says.
+    """A job of regular steps behind its prompts.
 
     Args:
-        level: its requests.
-        tokens: drafted in each step.
-        rates: of each place, given those before it.
+        rates: acceptance of each position, given those before it.
         seconds: of a step without drafting.
-        drafting: of it.
         draft_share: of the request-steps, those with a draft.
     """
     request_steps = level * STEPS
@@ -69,100 +63,72 @@ def answer(
         left *= rate
         accepted.append(round(left))
     step = EngineStep(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
-    prompts = EngineStep(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
+    prompts = EngineStep(level, 9 * level, True, step.seconds + PROMPT * level, drafting, drafting)
     outputs = [LoadOutput([7] * (1 + STEPS), True) for _ in range(level)]
     outputs[0].token_ids.extend([7] * sum(accepted))
     total = prompts.seconds + STEPS * step.seconds
-    steps = [prompts, *[step] * STEPS]
     counts = (drafts, drafts * tokens, sum(accepted))
     progress = Progress([total], [level * (1 + STEPS) + sum(accepted)], request_steps + level, outputs=outputs)
-    return LoadAnswer(total, [PhaseAnswer(progress, *counts, accepted)], steps)
+    return LoadAnswer(total, [PhaseAnswer(progress, *counts, accepted)], [prompts, *[step] * STEPS])
 
 
-def measured(
-    engine: Engine | None = None,
-    verify: Callable[[int], float] = cheap,
-    alpha: Mapping[str, float] = ALPHA,
-    workloads: Sequence[Workload] = WORKLOADS,
-    levels: Sequence[int] = LEVELS,
-) -> MeasuredCandidate:
-    """Builds an engine's measurements, by default of suffixes and a draft model of up to 4 tokens.
+class ModelledEngines:
+    """Engines without processes; they note their jobs by arm, and which ended.
 
-    Args:
-        engine: which.
-        verify: seconds of a target step by its tokens, without speculation too.
-        alpha: acceptance rate by candidate, the same everywhere.
-        workloads: of the traffic.
-        levels: requests at once.
+    Attributes:
+        ratios: tokens per second of the recommended arm over none, by number of streams.
     """
-    engine = engine or chain_engines("/models/draft", None, 4)[0]
 
-    def sample(setting: Setting, workload: str, level: int) -> Sample:
-        seconds = verify(level * (1 + setting.tokens))
-        if setting.candidate == NONE:
-            return Sample(setting, workload, level, answer(level, 0, (), seconds, 0.0), 0.1)
-        fixed, token = DRAFTING.get(setting.candidate, (1e-4, 0.0))
-        rates = [alpha[setting.candidate]] * setting.tokens
-        drafting = fixed + token * setting.tokens
-        return Sample(setting, workload, level, answer(level, setting.tokens, rates, seconds, drafting), 0.1)
+    def __init__(
+        self,
+        verify: Callable[[int], float] = cheap,
+        alpha: Mapping[str, float] = ALPHA,
+        ratios: Mapping[int, float] | None = None,
+    ) -> None:
+        self.verify, self.alpha, self.ratios = verify, alpha, ratios or {1: 1.9, 8: 1.5}
+        self.facts: dict[str, dict[str, Any]] = defaultdict(lambda: {"dtype": "float32", "kv_bytes_per_token": 1024})
+        self.jobs: dict[str, list[LoadJob]] = defaultdict(list)
+        self.closed: list[str] = []
+        self.added: dict[str, Any] = {}
 
-    samples = [
-        sample(setting, workload.name, level)
-        for level in levels
-        for workload in workloads
-        for setting in settings(engine)
-    ]
-    joined = {
-        (setting, level): (sample(setting, "", level).answer.steps[0].seconds,) * 4
-        for level in levels
-        if level > 1
-        for setting in joining(engine)
-    }
-    return MeasuredCandidate(engine, tuple(samples), joined)
+    def add(self, plans: Mapping[str, Any]) -> None:
+        self.added |= plans
 
+    def of(self, arm: str, number: int | None = None) -> Any:
+        return SimpleNamespace(load=partial(self.load, arm))
 
-def verified(*ratios: float, rate: float = 100.0) -> Verified:
-    """A level at which the recommended file has so many times the tokens per second of none, per round."""
+    def close(self, arm: str) -> None:
+        self.closed.append(arm)
 
-    def run(rate: float, number: int, counts: tuple[int, int, int]) -> LoadAnswer:
-        speed = rate * (1 + 0.02 * number)
-        progress = Progress([1.0], [round(speed)], 40, [0.03], [1 / rate], [30 / rate])
+    def load(self, arm: str, job: LoadJob) -> LoadAnswer:
+        self.jobs[arm].append(job)
+        tokens = job.spec_tokens or 0
+        if job.record_steps:
+            name = arm.partition(", K")[0]
+            fixed, token = DRAFTING.get(name, (1e-4, 0.0))
+            seconds, drafting = self.verify(job.streams * (1 + tokens)), fixed + token * tokens
+            rates = [self.alpha.get(name, 0.0)] * tokens
+            return answer(job.streams, tokens, rates, seconds, drafting if tokens else 0.0)
+        speed = 100.0 * (self.ratios[job.streams] if arm == RECOMMENDED else 1.0)
+        progress = Progress([1.0], [round(speed)], 40, [0.03], [1 / speed], [30 / speed])
+        counts = (40, 120, 60) if arm == RECOMMENDED else (0, 0, 0)
         return LoadAnswer(1.0, [PhaseAnswer(progress, *counts)])
 
-    return summarise(
-        {
-            NONE: [run(rate, number, (0, 0, 0)) for number, _ in enumerate(ratios)],
-            RECOMMENDED: [run(rate * ratio, number, (40, 120, 60)) for number, ratio in enumerate(ratios)],
-        }
-    )
+
+def quiet() -> NoiseGate:
+    """Never waits."""
+    return NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
 
-def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | None = None) -> Results:
-    """A whole plan; by default verified at 1.9 and 1.5 times none."""
-    part = measured(verify=verify)
-    found = tuple(forecasts(part, WORKLOADS, LEVELS))
-    choice = choose(found)
-    ratios = {1: 1.9, 8: 1.5} if ratios is None else ratios
-    runs = {level: verified(ratio, ratio, ratio) for level, ratio in ratios.items()}
-    memory = {
-        TARGET: Memory(4_000_000, 1024),
-        SUFFIX: Memory(0, 0),
-        DRAFT_MODEL: Memory(1_000_000, 256),
-        CASCADE: Memory(None, 256),
-    }
-    return Results(
-        WORKLOADS,
-        LEVELS,
-        (part,),
-        found,
-        choice,
-        runs,
-        verdict(choice, runs),
-        memory,
-        {NONE: {"device": "cpu"}},
-        (0.1, 0.2),
-        ("Something was not measured.",),
-    )
+def recommender(folder: Path, *, one_at_a_time: bool = False) -> Recommender:
+    """Considers suffixes and a draft model of up to 4 tokens."""
+    candidates = candidate_engines(4, draft="/models/draft")
+    return Recommender(candidates, REQUESTS, LEVELS, 3, 7, folder, quiet, one_at_a_time)
 
 
-PROVENANCE = provenance(["plan"], 0, ("a", "b", "c"), {"target": "/models/big"}) | {"model": "/models/big"}
+def plan(engines: ModelledEngines | None = None, told: list[str] | None = None, *, one_at_a_time: bool = False) -> Plan:
+    """A recommendation of `recommender`; by default 1.9 and 1.5 times none."""
+    found: Any = engines or ModelledEngines()
+    with TemporaryDirectory() as name:
+        on_run = list[str]().append if told is None else told.append
+        return recommender(Path(name), one_at_a_time=one_at_a_time).run(found, on_run, ORIGIN)

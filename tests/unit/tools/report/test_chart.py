@@ -45,8 +45,3 @@ def test_an_arm_has_one_style_in_all_panels_and_in_the_legend() -> None:
         found = styles_by_name(*order)
         assert {name: len(styles) for name, styles in found.items()} == dict.fromkeys(found, 1)
         assert len(set.union(*found.values())) == 5
-
-
-def test_a_panel_with_its_own_legend_begins_with_the_first_style() -> None:
-    found = styles_by_name(chart(K_1), chart(K_4))
-    assert found[K_1] == found[K_4]

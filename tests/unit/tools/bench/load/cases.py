@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from vllm_spec_tools.bench.arms import NONE, OPTIMAL, PlannedArm
 from vllm_spec_tools.bench.engine_args import ArmPlan
-from vllm_spec_tools.bench.load.sweep import Agreement, Cell, SweepResults, results_of
+from vllm_spec_tools.bench.load.sweep import Agreement, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY, SWITCHING
-from vllm_spec_tools.bench.records import LoadAnswer, LoadOutput, LoadRun, PhaseAnswer, Progress
+from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadOutput, LoadRun, PhaseAnswer, Progress
 
 K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
@@ -18,14 +18,6 @@ ARMS = {
 }
 # Tokens per second at 1 and 8 streams: K = 4 is best at 1, K = 1 at 8.
 RATES = {NONE: (20.0, 100.0), K_1: (30.0, 110.0), K_4: (50.0, 80.0), OPTIMAL: (49.0, 109.0), STOCK: (40.0, 70.0)}
-# Windows of 50 tokens in the three phases of `switching`.
-WINDOWS = {
-    NONE: ((20, 20, 20, 20), (20, 20, 20, 20), (20, 20, 20, 20)),
-    K_1: ((30, 30, 30, 30), (15, 15, 15, 15), (30, 30, 30, 30)),
-    K_4: ((50, 50, 50, 50), (10, 10, 10, 10), (50, 50, 50, 50)),
-    OPTIMAL: ((49, 49, 49, 49), (12, 17, 19, 20), (25, 46, 40, 44)),
-    STOCK: ((40, 40, 40, 40), (8, 8, 8, 8), (40, 40, 40, 40)),
-}
 
 
 def steady(
@@ -63,23 +55,17 @@ def run(
     return LoadRun(arm, (workload, streams), number, LoadAnswer(1.0, [PhaseAnswer(p, *counts) for p in progress]), 0.1)
 
 
-def results(
-    rates: Mapping[str, tuple[float, float]] | None = None,
-    rounds: int = 3,
-    switching: bool = True,
-    agreements: Mapping[tuple[str, str, int], Agreement] | None = None,
-) -> SweepResults:
+def results(rounds: int = 3, agreements: Mapping[tuple[str, str, int], Agreement] | None = None) -> SweepResults:
     """Every arm at 1 and 8 streams of easy text, and the switching workload with 1 stream."""
     runs = []
     for number in range(rounds):
         speed = 1 + 0.02 * number
-        for arm, levels in (rates or RATES).items():
+        for arm, levels in RATES.items():
             counts = (0, 0, 0) if arm == NONE else (40, 160, 100)
             for streams, rate in zip((1, 8), levels, strict=True):
                 progress = [steady(rate * speed)]
                 runs.append(run(arm, progress, streams=streams, number=number, counts=counts))
-            if switching:
-                phases = [windows(found) for found in WINDOWS[arm]]
-                runs.append(run(arm, phases, workload=SWITCHING, number=number, counts=counts))
-    cells: list[Cell] = [(EASY, 1), (EASY, 8), *([(SWITCHING, 1)] if switching else [])]
+            phases = [windows((rate, rate, rate)) for rate in (levels[0], levels[1], levels[0])]
+            runs.append(run(arm, phases, workload=SWITCHING, number=number, counts=counts))
+    cells: list[Cell] = [(EASY, 1), (EASY, 8), (SWITCHING, 1)]
     return results_of(runs, ARMS, cells, agreements or {})
