@@ -14,7 +14,6 @@ from vllm_spec_tools.cli.errors import Commands
 from vllm_spec_tools.cli.fetch import fetch
 from vllm_spec_tools.cli.init import init
 from vllm_spec_tools.cli.loadtest import loadtest
-from vllm_spec_tools.cli.mock_server import mock_server
 from vllm_spec_tools.cli.plan import plan
 from vllm_spec_tools.cli.schema import schema
 from vllm_spec_tools.cli.train import train_eagle3, train_medusa
@@ -55,7 +54,6 @@ app.command("doctor", context_settings={"ignore_unknown_options": True})(doctor)
 app.command("fetch")(fetch)
 app.command("init")(init)
 app.command("loadtest", context_settings={**_FORWARD, "help_option_names": []})(loadtest)
-app.command("mock-server")(mock_server)
 app.command("plan", context_settings={"allow_extra_args": True})(plan)
 app.command("schema")(schema)
 app.command("train-eagle3")(train_eagle3)

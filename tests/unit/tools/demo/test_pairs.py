@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.demo.answers import ask
 from vllm_spec_tools.demo.pairs import Servers, ask_in_pairs, running
-from vllm_spec_tools.mock_server.options import MockOptions
 
 
 class Served:
