@@ -1,5 +1,6 @@
 """An OpenAI-compatible server without a model, in a thread: streams like vLLM, fails by plan, and counts."""
 
+import contextlib
 import json
 import math
 import random
@@ -98,10 +99,8 @@ class _Server(ThreadingHTTPServer):
 
     def end_connections(self) -> None:
         for connection in list(self._connections):
-            try:
+            with contextlib.suppress(OSError):  # it has ended by itself
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended by itself
 
 
 class _BadRequestError(Exception):
@@ -117,10 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the client left
             super().handle()
-        except OSError:
-            pass  # the client left
 
     def do_GET(self) -> None:
         mock = self.server.mock
@@ -183,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         while done < (request.num_tokens // 2 if is_failing else request.num_tokens):
             due = begin + (options.ttft_ms + steps * options.itl_ms) / 1000
             time.sleep(max(due - time.monotonic(), 0))
-            accepted = sum(rng.random() < (options.tokens_per_chunk - 1) / drafts for _ in range(drafts if steps else 0))
+            chances = [(options.tokens_per_chunk - 1) / drafts] * drafts if steps else []
+            accepted = sum(rng.random() < chance for chance in chances)
             size = min(1 + accepted, request.num_tokens - done)
             mock.count(generation_tokens=size, prompt_tokens=0 if steps else len(request.prompt))
             if drafts and steps:

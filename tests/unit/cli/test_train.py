@@ -81,11 +81,11 @@ def test_a_mistake_is_told_before_anything_starts(
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_tools.training import train
+    from vllm_spec_tools.training import medusa
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "train_heads", interrupted)
+    monkeypatch.setattr(medusa, "train_heads", interrupted)
     result = run("train-medusa", *given)
     assert (result.exit_code, result.stderr) == (130, "interrupted; repeat the same command to resume\n")
