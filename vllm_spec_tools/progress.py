@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -127,14 +126,13 @@ def shown_runs(total: int, console: Console) -> Iterator[Runs]:
 
 @contextlib.contextmanager
 def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
-    """Yields a function of "ENGINE: work" of engines side by side: one live line, or lines without a terminal."""
-    start, lock, first = time.monotonic(), threading.Lock(), "starting engines"
+    """Yields a function of "ENGINE: work": one live line, or lines without a terminal."""
+    start, first = time.monotonic(), "starting engines"
     with console.status(first) if console.is_terminal else contextlib.nullcontext() as status:
 
         def say(what: str) -> None:
             text = f"{_minutes(time.monotonic() - start)} {what}"
-            with lock:
-                status.update(escape(text)) if status else _line(console, text)
+            status.update(escape(text)) if status else _line(console, text)
 
         say(first)
         yield say

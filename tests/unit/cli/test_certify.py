@@ -96,7 +96,7 @@ def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None
 def test_bad_input_ends_with_2_before_anything_starts(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_Engines", None)
+    monkeypatch.setattr(session, "_engine", None)
     assert_mistake(run(*ARGUMENTS, *arguments), message)
 
 
