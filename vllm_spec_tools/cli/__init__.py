@@ -8,14 +8,12 @@ from vllm_spec_plugin import __version__
 from vllm_spec_tools.cli.bench import bench
 from vllm_spec_tools.cli.certify import certify
 from vllm_spec_tools.cli.check import check
-from vllm_spec_tools.cli.convert import convert
 from vllm_spec_tools.cli.doctor import doctor
 from vllm_spec_tools.cli.errors import Commands
 from vllm_spec_tools.cli.fetch import fetch
-from vllm_spec_tools.cli.init import init
+from vllm_spec_tools.cli.init import convert, init, schema
 from vllm_spec_tools.cli.loadtest import loadtest
 from vllm_spec_tools.cli.plan import plan
-from vllm_spec_tools.cli.schema import schema
 from vllm_spec_tools.cli.train import train_eagle3, train_medusa
 
 app = typer.Typer(

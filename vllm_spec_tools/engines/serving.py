@@ -44,9 +44,7 @@ def runs_on_cpu() -> bool:
 
 
 def cpu_environment(offline: bool = True) -> dict[str, str]:
-    """Variables that a vLLM process needs on a CPU; nothing where vLLM runs on a GPU.
-
-    Variables that are set already are left out, so that `os.environ | cpu_environment()` respects them.
+    """Variables that a vLLM process needs on a CPU and that are not set; nothing where vLLM runs on a GPU.
 
     Args:
         offline: the model lies on this machine, so the Hugging Face hub is not contacted.
@@ -74,7 +72,6 @@ def serve_command(
     """The `vllm serve` command line, for the vLLM that is installed beside this interpreter.
 
     Args:
-        port: to listen on, on the loopback interface.
         extra_args: further `vllm serve` arguments; they override options that are set here.
 
     Raises:
@@ -245,6 +242,8 @@ def _check_port(port: int) -> None:
 
 def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     """Becomes `vllm serve`: the terminal's signals then reach it directly."""
+    from vllm_spec_tools.engines.model_source import model_source
+
     parser = argparse.ArgumentParser(
         prog="python -m vllm_spec_tools.engines.serving",
         description="Run `vllm serve` in the foreground with a plugin.yaml. Other options go to `vllm serve`.",
@@ -253,12 +252,8 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
     parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument(
-        "--shutdown-timeout",
-        type=int,
-        default=_SHUTDOWN_SECONDS,
-        help="seconds that open requests have to finish after SIGTERM (default: %(default)s)",
-    )
+    grace = "seconds that open requests have to finish after SIGTERM (default: %(default)s)"
+    parser.add_argument("--shutdown-timeout", type=int, default=_SHUTDOWN_SECONDS, help=grace)
     options, extra = parser.parse_known_args(arguments)
     if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
@@ -267,13 +262,10 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     if options.shutdown_timeout < 0:
         parser.error(f"--shutdown-timeout: got {options.shutdown_timeout}; allowed: a number of seconds from 0")
     try:
-        from vllm_spec_tools.engines.model_source import model_source
-
-        options.model = model_source("--model", options.model, "target")
+        model = model_source("--model", options.model, "target")
         _check_port(options.port)
-        grace = ("--shutdown-timeout", str(options.shutdown_timeout))
-        command = serve_command(options.model, options.config, options.port, [*grace, *extra])
-        environment = serving_environment(options.model)
+        extra = ["--shutdown-timeout", str(options.shutdown_timeout), *extra]
+        command, environment = serve_command(model, options.config, options.port, extra), serving_environment(model)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     print(" ".join(command), flush=True)

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.certify import session
 from vllm_spec_tools.certify.baseline import DEFAULT, QUICK
 from vllm_spec_tools.certify.session import Certification
@@ -49,13 +47,6 @@ def test_more_minutes_are_more_samples(quick: bool, plans: list[Certification]) 
     assert run(*ARGUMENTS, *["--quick"] * quick, "--minutes", str(3 * usual.seconds / 60)).exit_code == 0
     assert (plans[0].sizes.seconds, plans[0].sizes.samples) == (3 * usual.seconds, 3 * usual.samples)
     assert plans[0].sizes.greedy == usual.greedy
-
-
-def test_refused_engine_ends_with_its_reason_and_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "the engine (fixed draft length) did not start: recurrent layers"
-    monkeypatch.setattr(session, "certify", mock.Mock(side_effect=UserError(message)))
-    result = run(*ARGUMENTS)
-    assert (result.exit_code, result.stderr) == (2, f"error: {message}\n")
 
 
 def test_options_after_two_dashes_are_the_engines(plans: list[Certification]) -> None:
