@@ -52,6 +52,15 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     assert "exact" not in lossy
 
 
+def test_former_keys_are_accepted_with_a_note_each(tmp_path: Path) -> None:
+    members = "[{method: ngram, mode: frequency, window: 1}, {method: prediction}]"
+    text = f"proposer: {{method: cascade, proposers: {members}}}\ndraft_length: {{explore: 0.1}}"
+    result = run("check", write(tmp_path, text))
+    assert result.exit_code == 0
+    starts = [line.partition(": no effect: ")[0].rpartition(" ")[2] for line in result.stderr.splitlines()]
+    assert starts == ["proposer.proposers[0].mode", "proposer.proposers[0].window", "draft_length.explore"]
+
+
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
     bad, good = write(tmp_path, "proposer: {method: ngarm}", "bad.yaml"), write(tmp_path, GOOD)
     result = run("check", tmp_path / "none.yaml", bad, good)

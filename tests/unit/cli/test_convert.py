@@ -31,11 +31,6 @@ def test_a_file_is_written_once(tmp_path):
     )
 
 
-def test_a_key_that_vllm_does_not_have_is_refused():
-    result = run("convert", json.dumps(DRAFT | {"trust_remote_code": True}))
-    assert_mistake(result, f"trust_remote_code: unknown to vLLM {installed_version()} (got true)")
-
-
 def test_standard_input_and_what_is_not_an_object():
     assert "method: suffix" in run("convert", "-", input='{"method": "suffix"}').stdout
     assert_mistake(run("convert", "{method: ngram}"), "JSON: not JSON: line 1, column 2")
@@ -76,7 +71,8 @@ NO_METHOD = "method: got the text 'nosuch'; allowed: ngram, "
         ({"method": "ngrm"}, "did you mean ngram?"),
         ({"model": 5}, "model: got 5; allowed: a folder or a hub name"),
         ({"method": "ngram", "num_speculative_tokens": -3}, "num_speculative_tokens: got -3; allowed: a whole number"),
-        ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens: got 0; allowed: a whole number"),
+        ({"num_speculative_tokens": 3}, "proposer.config: got neither method nor model"),
+        (DRAFT | {"trust_remote_code": True}, f"trust_remote_code: unknown to vLLM {installed_version()} (got true)"),
     ],
 )
 def test_a_method_or_value_that_vllm_does_not_take_is_refused(given, words):
