@@ -155,7 +155,7 @@ class Eagle3Objective(Objective[Eagle3Head]):
 
     def lesson(self, batch: RowBatch) -> tuple[Lesson, Iterator[torch.Tensor]]:
         assert self.heads.config.aux_layers is not None
-        states, logits = self.backbone.read_layers(batch.tokens, self.heads.config.aux_layers)
+        states, logits = self.backbone.read(batch.tokens, self.heads.config.aux_layers)
         lesson = Lesson(self.backbone, batch, self.options.draft_tokens, logits, self._target_ids, scales=True)
         return lesson, self._outputs(lesson, batch, states)
 

@@ -60,7 +60,7 @@ def test_a_mistake_of_eagle3_alone_is_one_line_too(given: list[str | Path]) -> N
     [
         ("--data /no/such", "no such file or folder"),
         ("--data stdlib", "got other data beside it"),
-        ("--model /no/such", "cannot be loaded"),
+        ("--model /no/such", "no such folder"),
         ("--from /no/such", "there is no folder '/no/such'"),
         ("--max-length 65", "--max-length: got 65; allowed: from 6"),
         ("--steps 0", "--steps: got 0; allowed: from 1"),
