@@ -17,8 +17,8 @@ _KV_TOKENS = 65536
 # Ways of failing, which take turns: an HTTP error, an error event in the stream, the end of the connection.
 _REFUSED, _EVENT, _CUT = range(3)
 _FAILURE = {"error": {"message": "planned failure of the mock server", "type": "InternalServerError", "code": 500}}
-_COUNTED = ("prompt_tokens", "generation_tokens", "request_success", "spec_decode_num_drafts")
-_COUNTED += ("spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+_DRAFTS = tuple(f"spec_decode_num_{name}" for name in ("drafts", "draft_tokens", "accepted_tokens"))
+_COUNTED = ("prompt_tokens", "generation_tokens", "request_success", *_DRAFTS)
 _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
 
 
@@ -71,7 +71,7 @@ class MockServer:
     def count(self, **more: float) -> None:
         """Adds to the metrics."""
         with self.lock:
-            self.counts.update(more)  # type: ignore[arg-type]
+            self.counts.update(more)
 
     def __enter__(self) -> Self:
         self.start()

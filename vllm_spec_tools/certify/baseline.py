@@ -126,7 +126,7 @@ class Baseline:
         of_requests = (("greedy", greedy), ("seeded", greedy), ("background", greedy))
         own = [(name, getattr(self, name)) for name in ("json", "coupled")]
         known = [*of_requests, *((name, result.tokens()) for name, result in own if result)]
-        made = {name: predicting(getattr(work, name), outputs) for name, outputs in known}
+        made: dict[str, Any] = {name: predicting(getattr(work, name), outputs) for name, outputs in known}
         return replace(self, work=replace(work, **made, predictions=said))
 
 

@@ -34,7 +34,7 @@ def eagle3(backbone: Backbone, draft_vocab: int = 30) -> Objective[torch.nn.Modu
 
 
 @pytest.mark.parametrize(("make", "variant"), [(medusa, "soft"), (medusa, "hard"), (eagle3, 30), (eagle3, 28)], ids=str)
-def test_draft_token_s_is_the_token_s_after_the_next(make, variant) -> None:  # type: ignore[no-untyped-def]
+def test_draft_token_s_is_the_token_s_after_the_next(make, variant) -> None:
     objective = make(alphabet_backbone(3), variant)
     training = Training(objective.heads, objective.learn, [TEXTS], objective.options)
     while training.step < objective.options.steps:
@@ -103,7 +103,7 @@ def test_gradients_are_those_of_the_weighted_mean_loss(
 
 
 @pytest.mark.parametrize("make", [medusa, eagle3])
-def test_ranks_come_row_by_row_whatever_the_batches(make) -> None:  # type: ignore[no-untyped-def]
+def test_ranks_come_row_by_row_whatever_the_batches(make) -> None:
     """Neither padding nor other rows change ranks or losses."""
     objective = make(alphabet_backbone(3))
     rows = [*ROWS, TokenRow(alphabet(12, 9), 2, 1.0), TokenRow(alphabet(3), 1, 1.0)]
@@ -131,7 +131,7 @@ def test_ranks_are_those_of_the_texts_tokens() -> None:
 
 
 @pytest.mark.parametrize(("make", "of_greedy"), [(medusa, "tokens"), (eagle3, "temperature 1")])
-def test_labels_have_the_temperature_of_the_text(make, of_greedy) -> None:  # type: ignore[no-untyped-def]
+def test_labels_have_the_temperature_of_the_text(make, of_greedy) -> None:
     backbone = random_backbone() if make is medusa else alphabet_backbone(3)
     objective, tokens = make(backbone), alphabet(8)
     logits = backbone.read(tokens[None])[1][0]

@@ -1,11 +1,12 @@
 """Whole runs of both kinds on a tiny model: what they write, and going on after an interrupt."""
 
+import contextlib
 import functools
 import io
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from tests.unit.tools.training.runs import SIZES, corpus, watched
-from tests.unit.tools.training.tiny import saved_model
+from tests.unit.tools.training.tiny import LETTERS, saved_model
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
@@ -30,6 +30,38 @@ from vllm_spec_tools.training.options import Eagle3Options, Options, RunOptions
 
 NAMES = ["data", "own text at temperature 0", "own text at temperature 1"]
 WEIGHTS = {Options: "medusa_lm_head.safetensors", Eagle3Options: "model.safetensors"}
+SIZES: dict[str, Any] = {
+    "batch_tokens": 512,
+    "max_length": 32,
+    "self_distill": 160,
+    "dtype": "float32",
+    "learning_rate": 0.01,
+}
+
+
+def corpus(folder: Path) -> Path:
+    """Writes 20 texts to a new folder and returns it."""
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number}.txt").write_text(LETTERS[number:] + LETTERS[:number] + LETTERS)
+    return folder
+
+
+@contextlib.contextmanager
+def watched(look: Callable[[loop.Training], object]) -> Iterator[None]:
+    """Calls `look` after each step."""
+    advance = loop.Training.advance
+
+    def advance_and_look(training: loop.Training) -> float:
+        loss = advance(training)
+        look(training)
+        return loss
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(loop.Training, "advance", advance_and_look)
+        yield
+
+
 # Nothing writes to a target: it is loaded once.
 load_once = functools.cache(load_backbone)
 
@@ -71,9 +103,21 @@ def options(request: pytest.FixtureRequest) -> Any:
 
 
 def train(options: RunOptions, out: Path, said: io.StringIO | None = None, **more: Any) -> dict[str, dict[str, Any]]:
-    run: Callable[..., dict[str, dict[str, Any]]]
-    run = medusa.train_heads if isinstance(options, Options) else eagle3.train_head
-    return run(options, out, Console(file=said or io.StringIO()), **more)
+    runs: dict[Any, Any] = {Options: medusa.train_heads, Eagle3Options: eagle3.train_head}
+    found: dict[str, dict[str, Any]] = runs[type(options)](options, out, Console(file=said or io.StringIO()), **more)
+    return found
+
+
+@contextlib.contextmanager
+def interrupted_after(step: int, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+    """Sends this process a signal in the middle of a step, and expects it to come out of the block."""
+
+    def interrupt(training: loop.Training) -> None:
+        if training.step == step:
+            os.kill(os.getpid(), number)
+
+    with watched(interrupt), pytest.raises(KeyboardInterrupt):
+        yield
 
 
 def refused(words: str, options: RunOptions, out: Path) -> None:
@@ -147,10 +191,7 @@ def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Any, tm
     whole, weights = train(options, tmp_path / "whole"), WEIGHTS[type(options)]
     for steps in (1, 7, 24):
         out = tmp_path / f"parts {steps}"
-        with (
-            watched(lambda training: training.step == steps and os.kill(os.getpid(), signal.SIGINT)),  # noqa: B023
-            pytest.raises(KeyboardInterrupt),
-        ):
+        with interrupted_after(steps):
             train(options, out)
         assert not (out / weights).exists()
         seen: list[int] = []
@@ -164,10 +205,7 @@ def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Any, tm
 @pytest.mark.usefixtures("no_curves")
 def test_an_interrupted_run_goes_on_only_with_its_own_arguments_and_checkpoint(heads: Options, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with (
-        watched(lambda training: training.step == 3 and os.kill(os.getpid(), signal.SIGTERM)),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    with interrupted_after(3, signal.SIGTERM):
         train(heads, out)
     refused("with other arguments: steps 24 there and 30 here", replace(heads, steps=30), out)
     (out / "checkpoint" / "state.pt").write_bytes(b"broken")
