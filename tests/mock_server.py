@@ -180,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
         while done < (request.num_tokens // 2 if is_failing else request.num_tokens):
             due = begin + (options.ttft_ms + steps * options.itl_ms) / 1000
             time.sleep(max(due - time.monotonic(), 0))
-            chances = [(options.tokens_per_chunk - 1) / drafts] * drafts if steps else []
+            chances = [(options.tokens_per_chunk - 1) / drafts for _ in range(drafts if steps else 0)]
             accepted = sum(rng.random() < chance for chance in chances)
             size = min(1 + accepted, request.num_tokens - done)
             mock.count(generation_tokens=size, prompt_tokens=0 if steps else len(request.prompt))

@@ -1,4 +1,4 @@
-"""What draft heads learn from a batch of text, and how often they are right: the same for all kinds of heads."""
+"""Trains draft heads on a batch of text, and measures how often they are right: the same for all kinds of heads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

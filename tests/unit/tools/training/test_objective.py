@@ -1,4 +1,4 @@
-"""What heads of both kinds learn: the right token, at the right distance, in the text's distribution."""
+"""Heads of both kinds learn the right token, at the right distance, in the distribution of the text."""
 
 import pytest
 import torch
