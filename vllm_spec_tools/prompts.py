@@ -1,7 +1,7 @@
 """Reads files of prompts: JSON Lines or a JSON list, of texts, chats or ShareGPT conversations."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,19 +145,15 @@ def _read(path: Path, workload: str) -> list[GivenPrompt]:
     return found
 
 
-def _values(text: str, source: str) -> Iterator[tuple[str, Any]]:
-    """Yields what each prompt is given as, and where: the items of one JSON list, or a value per line."""
+def _values(text: str, source: str) -> Iterable[tuple[str, Any]]:
+    """Returns what each prompt is given as, and where: the items of one JSON list, or a value per line."""
     try:
         whole = json.loads(text)
     except ValueError:
-        whole = None
+        return json_lines(text, source, _ALLOWED)
     if isinstance(whole, list) and not _is_chat(whole):
-        yield from ((f"{source}, prompt {number}", value) for number, value in enumerate(whole, 1))
-        return
-    if whole is not None:
-        yield source, whole
-        return
-    yield from json_lines(text, source, _ALLOWED)
+        return [(f"{source}, prompt {number}", value) for number, value in enumerate(whole, 1)]
+    return [(source, whole)]
 
 
 def json_lines(text: str, source: str, allowed: str) -> Iterator[tuple[str, Any]]:
@@ -183,36 +179,22 @@ def _prompt(value: Any, where: str, workload: str) -> GivenPrompt:
         value = {"messages": value}
     if not isinstance(value, dict):
         raise UserError(f"{where}: neither a text nor a JSON object; {_ALLOWED}")
-    if "conversations" in value:
-        value = _from_sharegpt(value)
+    if isinstance(turns := value.get("conversations"), list):
+        # ShareGPT's other keys tell where a conversation is from.
+        roles = [(_ROLES.get(str(turn.get("from")), turn.get("from")), turn) for turn in turns if hasattr(turn, "get")]
+        messages = [{"role": role, "content": turn.get("value")} for role, turn in roles]
+        kept = ("workload", "prediction", "schema", "max_tokens", "temperature")
+        value = {key: value[key] for key in kept if key in value} | {"messages": messages}
     if "where" in value:
         raise UserError(f"{where}: where: unknown key; {_ALLOWED}")
     try:
         return GivenPrompt.model_validate({"workload": workload} | value | {"where": where})
     except ValidationError as error:
-        raise UserError(f"{where}: {_short(error)}; {_ALLOWED}") from None
+        first = error.errors()[0]
+        key = "".join(f"{part}." for part in first["loc"])[:-1]
+        text = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
+        raise UserError(f"{where}: {key}{key and ': '}{text}; {_ALLOWED}") from None
 
 
 def _is_chat(value: list[Any]) -> bool:
     return bool(value) and all(isinstance(item, dict) and "role" in item for item in value)
-
-
-def _from_sharegpt(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the keys of a prompt; ShareGPT's others tell where a conversation is from."""
-    turns = value["conversations"]
-    if isinstance(turns, list):
-        turns = [
-            {"role": _ROLES.get(str(turn.get("from")), turn.get("from")), "content": turn.get("value")}
-            if isinstance(turn, dict)
-            else turn
-            for turn in turns
-        ]
-    kept = ("workload", "prediction", "schema", "max_tokens", "temperature")
-    return {key: value[key] for key in kept if key in value} | {"messages": turns}
-
-
-def _short(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(map(str, first["loc"]))
-    text = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
-    return f"{key}: {text}" if key else text

@@ -29,7 +29,7 @@ from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
-from vllm_spec_tools.training.eagle3.reference import Eagle3Head
+from vllm_spec_tools.training.eagle3_head import Eagle3Head
 
 pytestmark = pytest.mark.engine
 

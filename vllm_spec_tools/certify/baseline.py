@@ -1,11 +1,15 @@
 """Runs the engine without speculation: what every check compares with."""
 
+import itertools
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.certify import prompts as texts
 from vllm_spec_tools.certify.greedy import tolerance_of
 from vllm_spec_tools.certify.samples import MAX_TOKENS, TokenSamples, draw
@@ -27,7 +31,7 @@ SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
-_STRUCTURED: dict[str, Any] = {"structured_outputs": {"json": SCHEMA}, "ignore_eos": False}
+_FREE: dict[str, Any] = {"ignore_eos": True, "detokenize": False}
 _SEEDED, _COMPANY = 6, 40
 # Of the time for an engine's samples, for those without speculation.
 _SHARE = 0.5
@@ -119,16 +123,11 @@ class Baseline:
         said: dict[Tokens, list[list[int]]] = {prompt: [] for prompt in work.prompts}
         for prompt, output in (pair for continuations in self.samples.values() for pair in continuations):
             said[prompt].append(output.token_ids)
-        predicted = replace(
-            work,
-            greedy=predicting(work.greedy, greedy),
-            json=predicting(work.json, self.json.tokens()) if self.json else work.json,
-            coupled=predicting(work.coupled, self.coupled.tokens()) if self.coupled else work.coupled,
-            seeded=predicting(work.seeded, greedy),
-            background=predicting(work.background, greedy),
-            predictions=said,
-        )
-        return replace(self, work=predicted)
+        of_requests = (("greedy", greedy), ("seeded", greedy), ("background", greedy))
+        own = [(name, getattr(self, name)) for name in ("json", "coupled")]
+        known = [*of_requests, *((name, result.tokens()) for name, result in own if result)]
+        made: dict[str, Any] = {name: predicting(getattr(work, name), outputs) for name, outputs in known}
+        return replace(self, work=replace(work, **made, predictions=said))
 
 
 def run_baseline(
@@ -182,8 +181,7 @@ def _samples(engine: RunsJobs, work: Work, sizes: BaselineSizes, say: Say) -> di
 
 
 def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, sizes: BaselineSizes) -> Work:
-    longest = facts["max_model_len"] - 128
-    once = {"max_tokens": 1, "temperature": 0.0, "detokenize": False, "logprobs": 4}
+    longest, reasoning_end = facts["max_model_len"] - 128, facts["reasoning_end"]
     vocabulary: Sequence[int] = range(_SPECIAL, facts["vocab_size"] - _SPECIAL)
     encoded: list[Tokens] = []
     if facts["has_tokenizer"]:
@@ -193,39 +191,42 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
     # User's prompts, or those that repeat themselves, and random ones.
     some = encoded[: sizes.sampling_prompts - 1]
     prompts = [_cut(p, facts["block_size"]) for p in [*some, *random[: sizes.sampling_prompts - len(some)]]]
-    first = engine.run(Job([CertifyRequest(prompt, once) for prompt in prompts]))
+    once = {"max_tokens": 1, "temperature": 0.0, "detokenize": False, "logprobs": 4}
     counts: Counter[int] = Counter()
-    for [output] in first.outputs:
+    for [output] in engine.run(Job([CertifyRequest(prompt, once) for prompt in prompts])).outputs:
         assert output.logprobs is not None
         counts.update(list(output.logprobs[0]))
-    likely = [token for token, _ in counts.most_common(4)]
-    tokens = {"temperature": 0.0, "max_tokens": sizes.greedy_tokens, "ignore_eos": True, "detokenize": False}
+    settings = sampling_settings([token for token, _ in counts.most_common(4)], sizes.quick, sizes.by_vllm)
     shaped = texts.shaped_for_greedy([*encoded, *random], sizes.greedy, longest)
     json: list[CertifyRequest] = []
     if facts["has_tokenizer"]:
-        [json_prompt] = engine.run(Job([], texts=[texts.JSON_PROMPT])).encoded
+        [asked] = engine.run(Job([], texts=[texts.JSON_PROMPT])).encoded
         # Room for reasoning before it.
-        longest_output = 200 if facts["reasoning_end"] is None else 400
-        schema = {"structured_outputs": {"json": SCHEMA}, "max_tokens": longest_output}
-        starts = [json_prompt, json_prompt[1:], *(p + json_prompt for p in prompts)]
-        json = [
-            CertifyRequest(
-                prompt[-longest:],
-                schema | _ended(facts["reasoning_end"], number) | {"temperature": temperature},
-            )
-            for number, prompt in enumerate(starts)
-            for temperature in (0.0, 1.0)
-        ]
+        schema = {"structured_outputs": {"json": SCHEMA}, "max_tokens": 200 if reasoning_end is None else 400}
+        for number, prompt in enumerate([asked, asked[1:], *(p + asked for p in prompts)]):
+            # Reasoning ends sooner or later, where there is any.
+            ending = {} if reasoning_end is None else {"logit_bias": {reasoning_end: (4.0, 6.0, 8.0, 12.0)[number % 4]}}
+            for temperature in (0.0, 1.0):
+                json.append(CertifyRequest(prompt[-longest:], schema | ending | {"temperature": temperature}))
+    greedy = {"temperature": 0.0, "max_tokens": sizes.greedy_tokens} | _FREE
+    seeded = {"temperature": 1.0, "top_p": 0.9, "max_tokens": 40} | _FREE
+    # In all settings, each with a seed of its own and the logit of its token.
+    repeated = [(prompt, params) for params in settings.values() for prompt in prompts for _ in range(sizes.seeded)]
+    coupled = [
+        CertifyRequest(prompt, {"max_tokens": 40, "logprobs": 1} | _FREE | params | {"seed": seed})
+        for seed, (prompt, params) in enumerate(repeated)
+    ]
     half = _half_structured if sizes.structured and facts["has_tokenizer"] else list
-    seeded = _cycle([*prompts, *shaped[:3]], _SEEDED)
+    alone = itertools.islice(itertools.cycle([*prompts, *shaped[:3]]), _SEEDED)
+    company = itertools.islice(itertools.cycle(shaped), _COMPANY)
     return Work(
-        half([CertifyRequest(prompt, tokens) for prompt in shaped]),
+        half([CertifyRequest(prompt, greedy) for prompt in shaped]),
         json,
-        half(_coupled(prompts, sampling_settings(likely, sizes.quick, sizes.by_vllm), sizes.seeded)),
-        half([CertifyRequest(prompt, _seeded(seed)) for seed, prompt in enumerate(seeded)]),
-        half([CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))]),
+        half(coupled),
+        half([CertifyRequest(prompt, seeded | {"seed": seed}) for seed, prompt in enumerate(alone)]),
+        half([CertifyRequest(prompt, _company(number)) for number, prompt in enumerate(company)]),
         prompts,
-        sampling_settings(likely, sizes.quick, sizes.by_vllm) if sizes.samples else {},
+        settings if sizes.samples else {},
     )
 
 
@@ -235,32 +236,13 @@ def _cut(prompt: Tokens, block_size: int) -> Tokens:
     return prompt[-whole - 1 :] if whole else prompt
 
 
-def _ended(reasoning_end: int | None, number: int) -> dict[str, Any]:
-    """Makes reasoning end sooner or later, where there is any."""
-    return {} if reasoning_end is None else {"logit_bias": {reasoning_end: (4.0, 6.0, 8.0, 12.0)[number % 4]}}
-
-
 def _half_structured(requests: Sequence[CertifyRequest]) -> list[CertifyRequest]:
     """Gives every second request the schema, which also ends it."""
+    more: dict[str, Any] = {"structured_outputs": {"json": SCHEMA}, "ignore_eos": False}
     return [
-        CertifyRequest(request.prompt, request.params | _STRUCTURED) if number % 2 else request
+        CertifyRequest(request.prompt, request.params | more) if number % 2 else request
         for number, request in enumerate(requests)
     ]
-
-
-def _cycle(prompts: Sequence[Tokens], count: int) -> list[Tokens]:
-    return [prompts[number % len(prompts)] for number in range(count)]
-
-
-def _coupled(prompts: Sequence[Tokens], settings: Settings, outputs: int) -> list[CertifyRequest]:
-    """Requests of each prompt in each setting, each with a seed of its own and the logit of its token."""
-    usual = {"max_tokens": 40, "ignore_eos": True, "detokenize": False, "logprobs": 1}
-    texts = [(prompt, params) for params in settings.values() for prompt in prompts for _ in range(outputs)]
-    return [CertifyRequest(prompt, usual | params | {"seed": seed}) for seed, (prompt, params) in enumerate(texts)]
-
-
-def _seeded(seed: int) -> dict[str, Any]:
-    return {"temperature": 1.0, "top_p": 0.9, "max_tokens": 40, "ignore_eos": True, "seed": seed, "detokenize": False}
 
 
 def _company(number: int) -> dict[str, Any]:
@@ -270,4 +252,38 @@ def _company(number: int) -> dict[str, Any]:
         {"temperature": 0.8, "seed": 7, "top_k": 50},
         {"temperature": 1.0, "min_p": 0.02, "repetition_penalty": 1.2},
     )
-    return kinds[number % 4] | {"max_tokens": 5 + 7 * number % 50, "ignore_eos": True, "detokenize": False}
+    return kinds[number % 4] | {"max_tokens": 5 + 7 * number % 50} | _FREE
+
+
+def read_baseline(path: Path, made_with: dict[str, Any]) -> Baseline | None:
+    """Returns the baseline of a file; None if there is no file.
+
+    Args:
+        path: a file that `write_baseline` wrote, on this machine: reading one may run code that is in it.
+        made_with: what the baseline depends on, by name.
+
+    Raises:
+        UserError: the file has none, or one that was made with something else.
+    """
+    if not path.exists():
+        return None
+    try:
+        known, baseline = pickle.loads(path.read_bytes())
+        assert isinstance(baseline, Baseline)
+    except OSError as error:
+        raise UserError(f"--baseline {path}: cannot be read: {error.strerror}") from None
+    except Exception:  # pickle raises anything for files that are no baselines
+        allowed = "a file that certify --baseline wrote, or a new one"
+        raise UserError(f"--baseline {path}: got no baseline of this version; allowed: {allowed}") from None
+    if other := [name for name, value in made_with.items() if known.get(name) != value]:
+        text = f"got a baseline of other {', '.join(other)}; allowed: one of the same, or a new file"
+        raise UserError(f"--baseline {path}: {text}")
+    return baseline
+
+
+def write_baseline(path: Path, made_with: dict[str, Any], baseline: Baseline) -> None:
+    """Writes a baseline for certifications of other configurations of the same model."""
+    try:
+        path.write_bytes(pickle.dumps((made_with, baseline)))
+    except OSError as error:
+        raise UserError(f"--baseline {path}: cannot be written: {error.strerror}") from None

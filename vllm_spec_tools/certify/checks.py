@@ -70,7 +70,8 @@ def check_json(
     result = engine.run(Job(requests))
     outputs = [output for [output] in result.outputs]
     # Reasoning that does not end, or late, has no JSON after it, or the beginning of one.
-    read = [o for o in outputs if o.content is None or (o.content and (_ended(o) or len(o.content) > _LONGEST_JSON))]
+    is_whole = [output.finish_reason == "stop" or len(output.content or "") > _LONGEST_JSON for output in outputs]
+    read = [o for o, whole in zip(outputs, is_whole, strict=True) if o.content is None or (o.content and whole)]
     invalid = [output for output in read if not follows_schema(output)]
     detail = f"{len(invalid)} of {len(read)} outputs break the schema" if invalid else f"{len(read)} outputs, all valid"
     if invalid:
@@ -96,28 +97,21 @@ def _with(request: CertifyRequest, **params: Any) -> CertifyRequest:
     return replace(request, params={**request.params, **params})
 
 
-def _ended(output: JobOutput) -> bool:
-    return output.finish_reason == "stop"
-
-
 def follows_schema(output: JobOutput) -> bool:
     """Whether an output ended and has the form of `SCHEMA`."""
-    if not _ended(output):
-        return False
     try:
         value = json.loads(output.text if output.content is None else output.content)
-    except ValueError:
+        sizes = [(set(item), item["size"], item["name"]) for item in value]
+    except (ValueError, TypeError, KeyError):
         return False
     properties = SCHEMA["items"]["properties"]
     return (
-        isinstance(value, list)
+        output.finish_reason == "stop"
+        and isinstance(value, list)
         and SCHEMA["minItems"] <= len(value) <= SCHEMA["maxItems"]
         and all(
-            isinstance(item, dict)
-            and set(item) == set(properties)
-            and item["name"] in properties["name"]["enum"]
-            and isinstance(item["size"], bool)
-            for item in value
+            keys == set(properties) and isinstance(size, bool) and name in properties["name"]["enum"]
+            for keys, size, name in sizes
         )
     )
 

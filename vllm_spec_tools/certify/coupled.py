@@ -7,12 +7,13 @@ softmax(x / T) and softmax((x + e) / T), which is at most E|e_i - e_top| / T to 
 and top the likeliest (Daliri et al. 2025 for the coupling). The mean of that difference is measured here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binom
 
+from vllm_spec_tools.certify.greedy import first_difference
 from vllm_spec_tools.certify.target_probabilities import Floats
 from vllm_spec_tools.engines.jobs import JobOutput
 
@@ -69,17 +70,15 @@ def compare(outputs: Sequence[JobOutput], expected: Sequence[JobOutput]) -> Comp
     """Compares outputs that have the logits or logprobs of the likeliest and of the sampled token."""
     num_tokens, differing, gaps = 0, list[tuple[int, int]](), list[float]()
     for index, (ours, theirs) in enumerate(zip(outputs, expected, strict=True)):
-        pairs = list(zip([*ours.token_ids, None], [*theirs.token_ids, None], strict=False))
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(theirs.token_ids))
+        different = first_difference(ours.token_ids, theirs.token_ids)
+        same = len(theirs.token_ids) if different is None else different
         num_tokens += min(same + 1, len(theirs.token_ids))
-        if same < max(len(ours.token_ids), len(theirs.token_ids)):
-            differing.append((index, same))
-        for i, token in enumerate(theirs.token_ids[:same]):
-            gaps.append(abs(_gap(ours, i, token) - _gap(theirs, i, token)))
+        differing += [] if different is None else [(index, same)]
+        gaps += [abs(_gap(ours, i, token) - _gap(theirs, i, token)) for i, token in enumerate(theirs.token_ids[:same])]
     return Comparison(num_tokens, differing, np.array(gaps))
 
 
 def _gap(output: JobOutput, position: int, token: int) -> float:
     assert output.logprobs is not None
-    row: Mapping[int, float] = output.logprobs[position]
+    row = output.logprobs[position]
     return max(row.values()) - row[token]

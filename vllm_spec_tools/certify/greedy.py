@@ -29,6 +29,12 @@ class Difference:
     is_tie: bool
 
 
+def first_difference(tokens: Sequence[int], others: Sequence[int]) -> int | None:
+    """The first position at which two outputs differ, or one of them has ended; None if they are the same."""
+    pairs = zip([*tokens, None], [*others, None], strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+
+
 def first_differences(
     outputs: Sequence[Sequence[int]],
     expected: Sequence[Sequence[int]],
@@ -43,16 +49,15 @@ def first_differences(
     """
     differences = []
     for request, (tokens, others) in enumerate(zip(outputs, expected, strict=True)):
-        pairs = list(zip([*tokens, None], [*others, None], strict=False))
-        position = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        position = first_difference(tokens, others)
         if position is None:
             continue
-        first, second = pairs[position]
-        if first is None or second is None:
-            differences.append(Difference(request, position, (first, second), float("inf"), False))
+        if position in (len(tokens), len(others)):
+            pair = ([*tokens, None][position], [*others, None][position])
+            differences.append(Difference(request, position, pair, float("inf"), False))
             continue
-        logits = top_two(request, position)
-        (best, high), (next_best, low) = sorted(logits.items(), key=lambda item: -item[1])[:2]
-        is_tie = high - low < tolerance and {first, second} == {best, next_best}
-        differences.append(Difference(request, position, (first, second), high - low, is_tie))
+        found = tokens[position], others[position]
+        (best, high), (next_best, low) = sorted(top_two(request, position).items(), key=lambda item: -item[1])[:2]
+        is_tie = high - low < tolerance and set(found) == {best, next_best}
+        differences.append(Difference(request, position, found, high - low, is_tie))
     return differences

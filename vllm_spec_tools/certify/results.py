@@ -1,15 +1,9 @@
 """The outcome of each check, and the verdict."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from vllm_spec_tools.certify.subject import AS_GIVEN, PLAIN
-from vllm_spec_tools.report.chart import Panel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 Outcome = Literal["exact", "not exact", "not tested"]
 SEEDED = "seeded outputs"
@@ -102,74 +96,3 @@ class Certificate:
         if not self.is_complete:
             return 2
         return 3 if self.not_as_configured else 0
-
-
-_LEAST = 1e-16
-# Dark and light, so that engines differ in greyscale, too.
-_COLOURS = ("#08306b", "#E69F00", "#74c476", "#7f7f7f")
-_LAW, _SAMPLES, _FEW = "against the target's probabilities", "against samples without speculation", "too few drafts"
-_ROUNDING = "of the differences by rounding"
-
-
-@dataclass(frozen=True)
-class PValues(Panel):
-    """Each check's p-values against the threshold.
-
-    Attributes:
-        report: at least one of its checks has a p-value.
-    """
-
-    report: Certificate
-    title: str = "p-values"
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.coloured, *self._tests, _FEW]
-
-    @property
-    def _tests(self) -> list[str]:
-        is_coupled = any(check.name == SEEDED for check in self.report.checks)
-        return [_ROUNDING] if is_coupled else [_LAW, _SAMPLES]
-
-    @property
-    def coloured(self) -> list[str]:
-        # Names of the engines.
-        return list(dict.fromkeys(check.engine for check in self.report.checks if check.p_value is not None))
-
-    @property
-    def height(self) -> float:
-        return 1.4 + 0.45 * len(self._checks)
-
-    @property
-    def _checks(self) -> list[str]:
-        return list(dict.fromkeys(check.name for check in self.report.checks if check.p_value is not None))
-
-    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        engines, names, threshold = self.coloured, self._checks, self.report.threshold
-        colours = {engine: _COLOURS[styles[engine] % len(_COLOURS)] for engine in engines}
-        for check in self.report.checks:
-            if check.p_value is None:
-                continue
-            colour = colours[check.engine]
-            row = names.index(check.name) + 0.22 * (engines.index(check.engine) - (len(engines) - 1) / 2)
-            fill = "white" if check.outcome == "not tested" else colour
-            for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
-                if p is not None:
-                    style: dict[str, Any] = {
-                        "color": colour,
-                        "markerfacecolor": fill,
-                        "markersize": 7,
-                        "clip_on": False,
-                    }
-                    axes.plot(max(p, _LEAST), row, marker, **style)
-        axes.axvline(threshold, color="black", linestyle="--")
-        axes.text(threshold, -0.78, "not exact ← ", ha="right", va="top", fontsize=9)
-        axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
-        axes.set_yticklabels(names)
-        axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
-        for engine, colour in colours.items():
-            axes.plot([], [], "s", color=colour, label=engine)
-        for test, marker in zip(self._tests, "o^", strict=False):
-            axes.plot([], [], f"{marker}k", label=test)
-        axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)
-        axes.grid(axis="x", color="#dddddd", linewidth=0.6)

@@ -17,7 +17,7 @@ from vllm_spec_tools.certify import always_valid
 from vllm_spec_tools.certify.always_valid import CONCENTRATIONS, TwoSamples
 from vllm_spec_tools.certify.draft_share import DraftShare
 from vllm_spec_tools.certify.power import smallest_fault
-from vllm_spec_tools.certify.settings import predicting, request_params
+from vllm_spec_tools.certify.settings import predicting
 from vllm_spec_tools.certify.target_probabilities import Row, TargetProbabilities
 from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, RunsJobs, Tokens
 
@@ -223,9 +223,9 @@ def draw(
     fixed = {"n": OUTPUTS, "max_tokens": MAX_TOKENS, "ignore_eos": True, "detokenize": False}
     cases = list(prompts) * (size // OUTPUTS)
     start = number * len(cases)
-    requests = [
-        CertifyRequest(prompt, request_params(params, start + i, OUTPUTS) | fixed) for i, prompt in enumerate(cases)
-    ]
+    # Each request has seeds of its own: vLLM gives its outputs seeds in a row.
+    seeds = [{"seed": 1 + (start + i) * OUTPUTS} if "seed" in params else {} for i in range(len(cases))]
+    requests = [CertifyRequest(prompt, params | seed | fixed) for prompt, seed in zip(cases, seeds, strict=True)]
     if predictions:
         requests = predicting(requests, [predictions[prompt][start % len(predictions[prompt])] for prompt in cases])
     result = engine.run(Job(requests, torch_seed=number, by_step=True))

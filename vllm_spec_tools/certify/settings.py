@@ -44,11 +44,6 @@ def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False)
     return {name: {"temperature": 1.0} | params for name, params in settings.items()}
 
 
-def request_params(params: dict[str, Any], number: int, outputs: int) -> dict[str, Any]:
-    """Gives each request of a setting seeds of its own: vLLM gives its outputs seeds in a row."""
-    return params if "seed" not in params else params | {"seed": 1 + number * outputs}
-
-
 def predicting(requests: Sequence[CertifyRequest], outputs: Sequence[Sequence[int]]) -> list[CertifyRequest]:
     """Returns the requests: of three the first has an output as its prediction, the second one turned round.
 

@@ -8,15 +8,12 @@ from vllm_spec_plugin import __version__
 from vllm_spec_tools.cli.bench import bench
 from vllm_spec_tools.cli.certify import certify
 from vllm_spec_tools.cli.check import check
-from vllm_spec_tools.cli.convert import convert
 from vllm_spec_tools.cli.doctor import doctor
 from vllm_spec_tools.cli.errors import Commands
 from vllm_spec_tools.cli.fetch import fetch
-from vllm_spec_tools.cli.init import init
+from vllm_spec_tools.cli.init import convert, init, schema
 from vllm_spec_tools.cli.loadtest import loadtest
-from vllm_spec_tools.cli.mock_server import mock_server
 from vllm_spec_tools.cli.plan import plan
-from vllm_spec_tools.cli.schema import schema
 from vllm_spec_tools.cli.train import train_eagle3, train_medusa
 
 app = typer.Typer(
@@ -55,7 +52,6 @@ app.command("doctor", context_settings={"ignore_unknown_options": True})(doctor)
 app.command("fetch")(fetch)
 app.command("init")(init)
 app.command("loadtest", context_settings={**_FORWARD, "help_option_names": []})(loadtest)
-app.command("mock-server")(mock_server)
 app.command("plan", context_settings={"allow_extra_args": True})(plan)
 app.command("schema")(schema)
 app.command("train-eagle3")(train_eagle3)

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from vllm_spec_plugin.compat.engine_choice import EngineChoice
     from vllm_spec_plugin.config import PluginConfig
 
-
 BAD = 2
 STDIN = "-"
+SCHEMA = 1
+# Of a model that was checked.
+_UNCHECKED = ("whether weights and KV cache fit in memory", "weights beyond their names and sizes", "the loaded layers")
 
 
 @dataclass
@@ -42,14 +44,112 @@ class Checked:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Collects the errors and warnings of the `with` block."""
+        """Collects the errors of the `with` block, and the warnings that the plugin would log at start-up."""
         from vllm_spec_plugin.config import ConfigError
 
-        with _warnings(self.warnings):
-            try:
-                yield
-            except ConfigError as error:
-                self.errors.append(str(error))
+        collector, logger = logging.Handler(logging.WARNING), logging.getLogger("vllm.vllm_spec_plugin")
+        collector.emit = lambda record: self.warnings.append(record.getMessage())  # type: ignore[method-assign]
+        before = logger.level, logger.propagate
+        logger.addHandler(collector)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+        try:
+            yield
+        except ConfigError as error:
+            self.errors.append(str(error))
+        finally:
+            logger.removeHandler(collector)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+
+@dataclass
+class Inspection:
+    """Files and, if one is given, a model.
+
+    Attributes:
+        served: result for the model; None if none is given.
+        arguments: vLLM's engine arguments of the server; None if it was not read.
+        facts: vLLM's `ModelConfig`; None if it was not read.
+    """
+
+    files: list[Checked]
+    served: Checked | None = None
+    arguments: Any = None
+    facts: Any = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether there are no errors."""
+        return not any(each.errors for each in (*self.files, *filter(None, [self.served])))
+
+
+def inspect(names: Sequence[str], model: str | None, options: Sequence[str]) -> Inspection:
+    """Checks files, alone or for a served model.
+
+    Args:
+        options: of `vllm serve`.
+
+    Raises:
+        BadParameter: there are options without a model.
+    """
+    from vllm_spec_tools.engines import serve_options
+
+    if options and model is None:
+        raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
+    found = Inspection([_load(name) for name in names])
+    if model is not None:
+        found.served = Checked(model)
+        with found.served.noting():
+            serve_options.quiet_vllm()
+            models = [name for each in found.files if each.config for name in each.config.proposer.models]
+            if not all(Path(name).is_dir() for name in (model, *models)):
+                serve_options.use_cache_if_offline()
+            arguments = serve_options.parse_options(model, options)
+            found.facts = serve_options.read_model(arguments)
+            found.arguments = arguments
+            serve_options.check_cores(arguments)
+            found.served.unchecked = [*serve_options.check_target(arguments), *_UNCHECKED]
+    for each in found.files:
+        with each.noting():
+            _check_file(each, found.arguments)
+    return found
+
+
+def _load(name: str) -> Checked:
+    """Reads a file, or standard input; its mistakes are in the result."""
+    from vllm_spec_plugin.config.loading import load_config, load_stream
+
+    checked = Checked("stdin" if name == STDIN else name)
+    with checked.noting():
+        checked.config = load_stream(sys.stdin.buffer, checked.name) if name == STDIN else load_config(name)
+    return checked
+
+
+def _check_file(checked: Checked, arguments: Any) -> None:
+    """Checks a file, for a server with `arguments` if given; raises ConfigError if it is wrong or refused."""
+    from vllm_spec_tools.vllm_json import check_native
+
+    if checked.config is None:
+        return
+    check_native(checked.config, checked.name)
+    if arguments is None:
+        checked.config.check_proposers(None, checked.name)
+        checked.unchecked = ["the model, its weights and the server's options (give --model)"]
+        return
+    from vllm_spec_plugin.config.settings import settings_of
+    from vllm_spec_plugin.gate.ways import parts_of
+    from vllm_spec_plugin.proposers.model_files import UnreadableError
+    from vllm_spec_plugin.proposers.model_source import ModelSource
+    from vllm_spec_plugin.proposers.weight_files import check_weights
+    from vllm_spec_tools.engines.serve_options import check_server
+
+    checked.engine, way = check_server(arguments, settings_of(checked.config, checked.name))
+    checked.drafting = [way, *sorted(parts_of(checked.config))]
+    for name in checked.config.proposer.models:
+        # Damaged files of a draft model or a head are refused by now.
+        with contextlib.suppress(UnreadableError):
+            checked.unchecked += filter(None, [check_weights(ModelSource(name), arguments.load_format)])
 
 
 def check(
@@ -78,189 +178,64 @@ def check(
     Exit status: 0 valid, 2 wrong or refused.
     """
     end = next((i for i, word in enumerate(files) if word.startswith("-") and word != STDIN), len(files))
-    names, options = list(dict.fromkeys(files[:end])), files[end:]
-    if not names:
+    if not end:
         raise typer.BadParameter("no FILE given; allowed: FILEs first, then options")
-    if options and model is None:
-        raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
-    found = [load(name) for name in names]
-    served, arguments, facts = Checked(model or ""), None, None
-    if model is not None:
-        with served.noting():
-            arguments, facts = read_server(model, options, [each.config for each in found if each.config])
-            served.unchecked = check_target(arguments)
-    for each in found:
-        with each.noting():
-            check_file(each, arguments)
+    found = inspect(list(dict.fromkeys(files[:end])), model, files[end:])
     if as_json:
         import json
 
-        typer.echo(json.dumps(as_data(found, served if model else None, facts), indent=2))
+        typer.echo(json.dumps(_as_data(found), indent=2))
     else:
-        if facts is not None:
-            print_model(served.name, facts)
-            print_unchecked(served)
-        for error in served.errors:
-            typer.echo(error, err=True)
-        for each in found:
+        if found.served is not None:
+            _print_model(found.served, found.facts)
+        for each in found.files:
             # No file is valid for a model that was refused.
-            print_file(each, is_ok=not each.errors and not served.errors)
-    if served.errors or any(each.errors for each in found):
+            _print_file(each, is_ok=not each.errors and not (found.served and found.served.errors))
+    if not found.is_ok:
         raise typer.Exit(BAD)
 
 
-def load(name: str) -> Checked:
-    """Reads a file, or standard input; its mistakes are in the result."""
-    from vllm_spec_plugin.config.loading import load_config, load_stream
-
-    checked = Checked("stdin" if name == STDIN else name)
-    with checked.noting():
-        checked.config = load_stream(sys.stdin.buffer, checked.name) if name == STDIN else load_config(name)
-    return checked
-
-
-def read_server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
-    """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
-    from vllm_spec_tools.engines import serve_options
-
-    serve_options.quiet_vllm()
-    models = [name for config in configs for name in config.proposer.models]
-    if not all(Path(name).is_dir() for name in (model, *models)):
-        serve_options.use_cache_if_offline()
-    arguments = serve_options.parse_options(model, options)
-    return arguments, serve_options.read_model(arguments)
-
-
-def check_target(arguments: Any) -> list[str]:
-    """Checks the target's weight files by their headers, and the machine's cores; returns what is not checked.
-
-    Raises:
-        ConfigError: a file is missing or damaged, or there are too few cores.
-    """
-    from vllm_spec_plugin.proposers.model_files import UnreadableError
-    from vllm_spec_plugin.proposers.model_source import ModelSource
-    from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_plugin.schema.errors import ConfigError
-    from vllm_spec_tools.engines import serve_options
-
-    serve_options.check_cores(arguments)
-    try:
-        unchecked = check_weights(ModelSource(arguments.model, revision=arguments.revision), arguments.load_format)
-    except UnreadableError as error:
-        raise ConfigError(f"--model: {error}") from None
-    always = ["whether weights and KV cache fit in memory", "weights beyond their names and sizes", "the loaded layers"]
-    return [*filter(None, [unchecked]), *always]
-
-
-def check_file(checked: Checked, arguments: Any) -> None:
-    """Checks a file, for a server with `arguments` if given.
-
-    Raises:
-        ConfigError: the file is wrong, or refused for that server.
-    """
-    from vllm_spec_tools.vllm_json import check_native
-
-    if checked.config is None:
-        return
-    check_native(checked.config, checked.name)
-    if arguments is None:
-        checked.config.check_proposers(None, checked.name)
-        checked.unchecked = ["the model, its weights and the server's options (give --model)"]
-        return
-    from vllm_spec_plugin.config.settings import settings_of
-    from vllm_spec_plugin.gate.ways import parts_of
-    from vllm_spec_plugin.proposers.model_files import UnreadableError
-    from vllm_spec_plugin.proposers.model_source import ModelSource
-    from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_tools.engines.serve_options import check_server
-
-    checked.engine, way = check_server(arguments, settings_of(checked.config, checked.name))
-    checked.drafting = [way, *sorted(parts_of(checked.config))]
-    for name in checked.config.proposer.models:
-        # Damaged files of a draft model or a head are refused by now.
-        with contextlib.suppress(UnreadableError):
-            if unchecked := check_weights(ModelSource(name), arguments.load_format):
-                checked.unchecked.append(unchecked)
-
-
-@contextlib.contextmanager
-def _warnings(found: list[str]) -> Iterator[None]:
-    """Collects the warnings that the plugin would log at start-up."""
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append(record.getMessage())
-
-    logger, collector = logging.getLogger("vllm.vllm_spec_plugin"), Collector(logging.WARNING)
-    before = logger.level, logger.propagate
-    logger.addHandler(collector)
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(collector)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
-
-
-SCHEMA = 1
-
-
-def as_data(files: Sequence[Checked], served: Checked | None, facts: Any) -> dict[str, Any]:
-    """Builds a JSON object of all results.
-
-    Args:
-        served: result for the model; None without `--model`.
-        facts: vLLM's `ModelConfig`; None if it was not read.
-    """
-    model: dict[str, Any] | None = None
-    if served is not None:
-        model = {"name": served.name, "errors": served.errors, "not_checked": served.unchecked}
-        if facts is not None:
-            model |= {
-                "architecture": facts.architecture,
-                "vocab_size": facts.get_vocab_size(),
-                "max_model_len": facts.max_model_len,
-            }
-    is_ok = not any(each.errors for each in files) and not (served and served.errors)
-    return {
-        "schema": SCHEMA,
-        "ok": is_ok,
-        "model": model,
-        "files": [
-            {
-                "file": each.name,
-                "ok": not each.errors and each.config is not None,
-                "errors": each.errors,
-                "warnings": each.warnings,
-                "config": each.config and each.config.model_dump(mode="json"),
-                "drafting": each.drafting,
-                "engine": each.engine and each.engine._asdict(),
-                "not_checked": each.unchecked,
-            }
-            for each in files
-        ],
-    }
-
-
-def print_model(name: str, facts: Any) -> None:
-    """Prints the model's properties as vLLM reads them."""
-    typer.echo(f"{show_source(name)}:")
-    rows = [
-        ("architecture", facts.architecture),
-        ("vocabulary", f"{facts.get_vocab_size():,} tokens"),
-        ("context", f"{facts.max_model_len:,} tokens"),
+def _as_data(found: Inspection) -> dict[str, Any]:
+    served, facts = found.served, found.facts
+    model = served and {"name": served.name, "errors": served.errors, "not_checked": served.unchecked}
+    if model and facts is not None:
+        model |= {
+            "architecture": facts.architecture,
+            "vocab_size": facts.get_vocab_size(),
+            "max_model_len": facts.max_model_len,
+        }
+    files = [
+        {
+            "file": each.name,
+            "ok": not each.errors and each.config is not None,
+            "errors": each.errors,
+            "warnings": each.warnings,
+            "config": each.config and each.config.model_dump(mode="json"),
+            "drafting": each.drafting,
+            "engine": each.engine and each.engine._asdict(),
+            "not_checked": each.unchecked,
+        }
+        for each in found.files
     ]
-    print_table([(key, value, "") for key, value in rows])
+    return {"schema": SCHEMA, "ok": found.is_ok, "model": model, "files": files}
 
 
-def print_file(checked: Checked, *, is_ok: bool) -> None:
-    """Prints a file's errors, or every setting and its origin: given or default."""
-    for warning in checked.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    for error in checked.errors:
+def _print_model(served: Checked, facts: Any) -> None:
+    """Prints the model's properties as vLLM reads them, and errors."""
+    if facts is not None:
+        typer.echo(f"{show_source(served.name)}:")
+        vocabulary, context = f"{facts.get_vocab_size():,} tokens", f"{facts.max_model_len:,} tokens"
+        rows = (("architecture", facts.architecture), ("vocabulary", vocabulary), ("context", context))
+        print_table([(*row, "") for row in rows])
+        _print_unchecked(served)
+    for error in served.errors:
         typer.echo(error, err=True)
+
+
+def _print_file(checked: Checked, *, is_ok: bool) -> None:
+    """Prints a file's errors, or every setting and its origin: given or default."""
+    for message in (*(f"warning: {warning}" for warning in checked.warnings), *checked.errors):
+        typer.echo(message, err=True)
     if not is_ok or checked.config is None:
         return
     typer.echo(f"{show_source(checked.name)}: OK")
@@ -268,11 +243,10 @@ def print_file(checked: Checked, *, is_ok: bool) -> None:
     if checked.drafting is not None:
         typer.echo(f"  served by {checked.engine}")
         typer.echo(f"  drafting: {', with '.join(checked.drafting)}")
-    print_unchecked(checked)
+    _print_unchecked(checked)
 
 
-def print_unchecked(checked: Checked) -> None:
-    """Prints what was not checked, if there is anything."""
+def _print_unchecked(checked: Checked) -> None:
     if checked.unchecked:
         typer.echo(f"  not checked: {'; '.join(checked.unchecked)}")
 
@@ -281,9 +255,8 @@ def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tup
     from pydantic import BaseModel
 
     for key, info in type(section).model_fields.items():
-        value = getattr(section, key)
+        value, name = getattr(section, key), f"{prefix}{key}"
         is_given = given and key in section.model_fields_set
-        name = f"{prefix}{key}"
         if isinstance(value, BaseModel):
             yield from _settings(value, f"{name}.", given=is_given)
             continue

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.check import BAD, Checked, check_file, load, print_table, read_server
+from vllm_spec_tools.cli.check import BAD, Checked, inspect, print_table
 
 _ROW = tuple[str, str, str]
 OK, PROBLEM = "ok", "PROBLEM"
@@ -36,47 +36,50 @@ def doctor(
     from vllm_spec_tools.engines import serve_options
 
     serve_options.quiet_vllm()
-    if options and model is None:
-        raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
     rows = list(_installed())
-    has_vllm = not any(name == "vLLM" and state == PROBLEM for name, _, state in rows)
+    has_vllm = ("vLLM", PROBLEM) not in [(name, state) for name, _, state in rows]
     if has_vllm:
         rows += _device()
     print_table(rows)
-    problems = [row for row in rows if row[2] == PROBLEM]
-    checked = [] if config is None else [load(config)]
-    if model is not None and has_vllm:
-        served = Checked(model)
-        with served.noting():
-            arguments, _ = read_server(model, options or [], [each.config for each in checked if each.config])
-            refused = serve_options.refused_ways(arguments)
-            typer.echo(f"{model}:")
-            print_table([(way, "refused" if why else "served", "") for way, why in refused.items()])
-            for reason in dict.fromkeys(reason for why in refused.values() for reason in why):
-                typer.echo(f"  {reason}")
-            for each in checked:
-                with each.noting():
-                    check_file(each, arguments)
-        checked.append(served)
-    else:
-        for each in checked:
-            with each.noting():
-                check_file(each, None)
-    for each in checked:
+    found = inspect([] if config is None else [config], model if has_vllm else None, options or [])
+    if found.served is not None and found.arguments is not None:
+        with found.served.noting():
+            _print_refused(found.served.name, serve_options.refused_ways(found.arguments))
+    for each in (*found.files, *filter(None, [found.served])):
         for error in each.errors:
             typer.echo(error, err=True)
-        if each.config is not None and not each.errors:
-            fits = f" and fits {model}" if model else ""
-            typer.echo(f"{each.name}: valid{fits}")
-            if each.engine is not None:
-                typer.echo(f"  served by {each.engine}")
-            if any(proposer.uses_grammar for proposer in each.config.proposers):
-                typer.echo("  back ends of structured output:")
-                print_table(
-                    [(f"  {name}", drafts, _installed_version(package)) for name, package, drafts in _BACK_ENDS]
-                )
-    if problems or any(each.errors for each in checked):
+    for each in found.files:
+        _print_file(each, model)
+    if not found.is_ok or any(state == PROBLEM for _, _, state in rows):
         raise typer.Exit(BAD)
+
+
+def _print_refused(model: str, refused: dict[str, list[str]]) -> None:
+    typer.echo(f"{model}:")
+    print_table([(way, "refused" if why else "served", "") for way, why in refused.items()])
+    for reason in dict.fromkeys(reason for why in refused.values() for reason in why):
+        typer.echo(f"  {reason}")
+
+
+def _print_file(checked: Checked, model: str | None) -> None:
+    if checked.config is None or checked.errors:
+        return
+    typer.echo(f"{checked.name}: valid{f' and fits {model}' if model else ''}")
+    if checked.engine is not None:
+        typer.echo(f"  served by {checked.engine}")
+    if any(proposer.uses_grammar for proposer in checked.config.proposers):
+        typer.echo("  back ends of structured output:")
+        versions = {package: _version(package) for _, package, _ in _BACK_ENDS}
+        shown = {package: f"installed: {found}" if found else "not installed" for package, found in versions.items()}
+        print_table([(f"  {name}", drafts, shown[package]) for name, package, drafts in _BACK_ENDS])
+
+
+def _version(package: str) -> str | None:
+    """Returns the version of a package; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _installed() -> Iterator[_ROW]:
@@ -94,25 +97,12 @@ def _installed() -> Iterator[_ROW]:
     except ConfigError as error:
         yield "vLLM", str(error), PROBLEM
     for name in ("torch", "transformers"):
-        try:
-            yield name, version(name), OK
-        except PackageNotFoundError:
-            yield name, "not installed", PROBLEM
-    found = entry_points(group="vllm.general_plugins", name="vllm_spec_plugin")
-    if not found:
-        yield "seen by vLLM", "no: its entry point is missing; install it again: pip install vllm-spec-plugin", PROBLEM
-    elif reason := reason_off():
-        yield "seen by vLLM", f"no: {reason}", PROBLEM
-    else:
-        yield "seen by vLLM", "yes", OK
-
-
-def _installed_version(package: str) -> str:
-    """Returns the version of a package, in words."""
-    try:
-        return f"installed: {version(package)}"
-    except PackageNotFoundError:
-        return "not installed"
+        found = _version(name)
+        yield name, found or "not installed", OK if found else PROBLEM
+    reason = reason_off()
+    if not entry_points(group="vllm.general_plugins", name="vllm_spec_plugin"):
+        reason = "its entry point is missing; install it again: pip install vllm-spec-plugin"
+    yield "seen by vLLM", f"no: {reason}" if reason else "yes", PROBLEM if reason else OK
 
 
 def _device() -> Iterator[_ROW]:

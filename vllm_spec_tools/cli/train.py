@@ -30,7 +30,7 @@ def train_medusa(*, options: Options, out: Out, restart: Restart = False, files:
     if options.start is None and options.steps == 0:
         raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure existing heads")
 
-    from vllm_spec_tools.training.train import train_heads
+    from vllm_spec_tools.training.medusa import train_heads
 
     _run(train_heads, options, out, restart, files)
 
@@ -45,7 +45,7 @@ def train_eagle3(*, options: Eagle3Options, out: Out, restart: Restart = False, 
     if options.steps == 0:
         raise UserError("--steps: got 0; allowed: from 1")
 
-    from vllm_spec_tools.training.eagle3.train import train_head
+    from vllm_spec_tools.training.eagle3 import train_head
 
     _run(train_head, options, out, restart, files)
 

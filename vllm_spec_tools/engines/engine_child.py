@@ -3,9 +3,7 @@
 vLLM can't build two engines in one process. The child's standard input is a socket; questions and answers are pickled.
 """
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,15 +11,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from vllm_spec_plugin.register.switch import reason_off
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.engines.processes import LoggedProcess, quoted_lines
 
 _TAIL_LINES = 60
 _POLL_SECONDS = 0.2
-_TIMEOUT = 3600.0
 # For a process whose connection is closed to end.
 _ENDING_SECONDS = 10.0
 
@@ -41,18 +38,22 @@ class EngineRefusal(StartError):
 class EngineChild:
     """A process that runs `answer_questions`; it is ended with the context or by `stop`."""
 
+    program: Sequence[str] = ("-m", "vllm_spec_tools.engines.engine_process")
+
     def __init__(
         self,
-        name: str,
-        command: Sequence[str],
         arguments: Mapping[str, Any],
         folder: Path,
         environment: Mapping[str, str],
-        timeout: float = _TIMEOUT,
+        timeout: float = 3600.0,
+        python: Sequence[str] = (sys.executable,),
+        name: str = "the engine",
     ) -> None:
         """Starts the process; the engine is ready some time later.
 
         Args:
+            arguments: see `engine_process.py`.
+            folder: new one, for the log.
             timeout: seconds that an answer may take, the engine's start included.
 
         Raises:
@@ -61,22 +62,14 @@ class EngineChild:
         if reason := reason_off(environment):
             raise StartError(f"{reason}: this command runs engines with the plugin; unset it")
         folder.mkdir(parents=True)
-        self.name = name
-        self._log, self._timeout = folder / "log", timeout
+        self.name, self._timeout = name, timeout
         # Answers still to come: an interrupt leaves one behind.
         self._num_owed = 0
         self._facts: dict[str, Any] | None = None
         self._connection, theirs = Pipe()
-        with theirs, self._log.open("wb") as log:
-            # In a session of its own: Ctrl-C reaches us alone, and its children can be ended with it.
-            self._process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+        with theirs:
+            command = [*python, *self.program]
+            self._process = LoggedProcess(command, environment, folder / "log", stdin=theirs.fileno())
         self._send(dict(arguments))
 
     def facts(self) -> dict[str, Any]:
@@ -103,7 +96,7 @@ class EngineChild:
         try:
             self.facts()
         except StartError as error:
-            log = "" if isinstance(error, EngineRefusal) else f"; {self.last_words()}"
+            log = "" if isinstance(error, EngineRefusal) else f"; {self._last_words()}"
             raise EngineError(f"{self.name} did not start: {error}{log}") from None
 
     def ask(self, question: Any) -> Any:
@@ -121,7 +114,7 @@ class EngineChild:
     @property
     def log(self) -> str:
         """Reads the output of the process and of those it started, so far."""
-        return self._log.read_text(errors="replace")
+        return self._process.log
 
     @property
     def alive(self) -> bool:
@@ -130,20 +123,15 @@ class EngineChild:
 
     def stop(self) -> None:
         """Ends the process and those it started."""
-        if self._connection.closed:
-            return
-        # An engine takes seconds to end by itself, and has nothing to save.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._connection.close()
+        if not self._connection.closed:
+            # An engine takes seconds to end by itself, and has nothing to save.
+            self._process.end()
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _send(self, value: Any) -> None:
@@ -174,12 +162,10 @@ class EngineChild:
         except subprocess.TimeoutExpired:
             ending = "did not answer"
         self.stop()
-        return EngineError(f"{self.name} {ending}; {self.last_words()}")
+        return EngineError(f"{self.name} {ending}; {self._last_words()}")
 
-    def last_words(self) -> str:
-        """The end of the log, for messages."""
-        lines = self.log.splitlines()[-_TAIL_LINES:]
-        return "the end of its log:\n" + ("\n".join(f"  | {line}" for line in lines) or "  (it wrote nothing)")
+    def _last_words(self) -> str:
+        return f"the end of its log:\n{quoted_lines(self.log.splitlines()[-_TAIL_LINES:])}"
 
 
 def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -37,18 +38,16 @@ _VERIFIED = "vllm_spec_plugin:verified_tokens_total"
 def _metrics(llm: "LLM") -> dict[str, float]:
     from prometheus_client import REGISTRY
 
-    values = {m.name: float(m.value) for m in llm.get_metrics() if hasattr(m, "value")}
-    values = {name: value for name, value in values.items() if not name.startswith("vllm_spec_plugin:")}
-    for metric in REGISTRY.collect():
-        for sample in metric.samples:
-            if sample.name.startswith("vllm_spec_plugin:") and sample.name.endswith("_total"):
-                labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k not in _SUMMED)
-                name = sample.name + (f"{{{labels}}}" if labels else "")
-                values[name] = values.get(name, 0.0) + sample.value
-                if sample.name == _VERIFIED:
-                    of_method = f"verified:{sample.labels['method']}"
-                    values[of_method] = values.get(of_method, 0.0) + sample.value
-    return values
+    own = "vllm_spec_plugin:"
+    found = {m.name: float(m.value) for m in llm.get_metrics() if hasattr(m, "value") and not m.name.startswith(own)}
+    values = defaultdict[str, float](float, found)
+    for sample in (sample for metric in REGISTRY.collect() for sample in metric.samples):
+        if sample.name.startswith(own) and sample.name.endswith("_total"):
+            labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k not in _SUMMED)
+            values[sample.name + (f"{{{labels}}}" if labels else "")] += sample.value
+            if sample.name == _VERIFIED:
+                values[f"verified:{sample.labels['method']}"] += sample.value
+    return dict(values)
 
 
 def _sampling_params(params: dict[str, Any]) -> "SamplingParams":
@@ -78,21 +77,19 @@ def _logprobs(entries: Any) -> Any:
     return [e and {token: value.logprob for token, value in e.items()} for e in entries]
 
 
-def _rows(entries: Any) -> list[Any]:
-    """Per token [vocab_size], from vLLM's flat logprobs of all tokens."""
-    rows = []
-    for start, end in zip(entries.start_indices, entries.end_indices, strict=True):
-        token_ids = np.array(entries.token_ids[start:end])
-        row = np.full(token_ids.max() + 1, -np.inf, np.float32)
-        row[token_ids] = entries.logprobs[start:end]
-        rows.append(row)
-    return rows
-
-
 def _output(o: Any) -> JobOutput:
-    is_flat = hasattr(o.logprobs, "start_indices")
-    logprobs, rows = (None, _rows(o.logprobs)) if is_flat else (_logprobs(o.logprobs), None)
-    return JobOutput(list(o.token_ids), o.text, o.finish_reason, o.stop_reason, logprobs, rows)
+    output, flat = JobOutput(list(o.token_ids), o.text, o.finish_reason, o.stop_reason, None), o.logprobs
+    if not hasattr(flat, "start_indices"):
+        output.logprobs = _logprobs(flat)
+        return output
+    # Per token [vocab_size], from vLLM's flat logprobs of all tokens.
+    output.rows = []
+    for start, end in zip(flat.start_indices, flat.end_indices, strict=True):
+        token_ids = np.array(flat.token_ids[start:end])
+        row = np.full(token_ids.max() + 1, -np.inf, np.float32)
+        row[token_ids] = flat.logprobs[start:end]
+        output.rows.append(row)
+    return output
 
 
 def _prompt(request: CertifyRequest) -> Any:
@@ -252,18 +249,19 @@ class Session:
                 it. If rounding makes that another output, the schema does not count.
         """
         tokens, before = tuple(self._llm.get_tokenizer().encode(prompt)), list(token_ids)
-        params = {"temperature": 0.0, "logprobs": 2, "detokenize": False}
-        found: dict[int, float]
+
+        def generated(prompt: tuple[int, ...], **more: Any) -> JobOutput:
+            params = {"temperature": 0.0, "logprobs": 2, "detokenize": False}
+            [[output]] = _generate(self._llm, Job([CertifyRequest(prompt, params | more)]))[0]
+            return output
+
+        output = None
         if schema:
-            again = params | {"max_tokens": len(before) + 1, "structured_outputs": {"json": schema}}
-            [[output]] = _generate(self._llm, Job([CertifyRequest(tokens, again)]))[0]
-            if output.token_ids[:-1] == before:
-                found = output.logprobs[-1]  # type: ignore[index]
-                return found
-        request = CertifyRequest((*tokens, *before), params | {"max_tokens": 1})
-        [[output]] = _generate(self._llm, Job([request]))[0]
-        found = output.logprobs[0]  # type: ignore[index]
-        return found
+            output = generated(tokens, max_tokens=len(before) + 1, structured_outputs={"json": schema})
+        if output is None or output.token_ids[:-1] != before:
+            output = generated((*tokens, *before), max_tokens=1)
+        assert output.logprobs is not None
+        return output.logprobs[-1]
 
 
 def _reasoning_parser(llm: "LLM") -> Any:

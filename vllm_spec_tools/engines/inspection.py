@@ -148,19 +148,20 @@ class StepWatch:
         self._seen: dict[str, Any] = {}
         runner = live_runner(llm)
         self._waits = runner is not None and runner.device.type != "cpu"
+        drafting, proposer = (functools.partial(self._timed, f"{part}_seconds") for part in ("drafting", "proposer"))
         _replace(llm.llm_engine, "step", self._whole)
         if runner is None:
             executor = _core(llm).model_executor
             _replace(executor, "execute_model", self._target)
-            _replace(executor, "take_draft_token_ids", self._proposer)
-            _replace(executor, "take_draft_token_ids", self._drafting)
+            _replace(executor, "take_draft_token_ids", proposer)
+            _replace(executor, "take_draft_token_ids", drafting)
             return
         _replace(runner, "execute_model", self._target)
         if hasattr(runner, "drafter"):
             # The plugin drafts when vLLM takes the drafts; its `propose` only satisfies vLLM's checks.
             is_ours = hasattr(runner.drafter, "draft")
-            _replace(runner, "take_draft_token_ids" if is_ours else "propose_draft_token_ids", self._drafting)
-            _replace(runner.drafter, "draft" if is_ours else "propose", self._proposer)
+            _replace(runner, "take_draft_token_ids" if is_ours else "propose_draft_token_ids", drafting)
+            _replace(runner.drafter, "draft" if is_ours else "propose", proposer)
 
     def clear(self) -> None:
         """Drops the recorded steps."""
@@ -186,16 +187,10 @@ class StepWatch:
             self._seen["num_requests"], self._seen["num_tokens"] = len(scheduled), sum(scheduled.values())
         return original(scheduler_output, *args, **kwargs)
 
-    def _drafting(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = self._now()
-        drafts = original(*args, **kwargs)
-        self._seen["drafting_seconds"] = self._now() - start
-        return drafts
-
-    def _proposer(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _timed(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         start = self._now()
         result = original(*args, **kwargs)
-        self._seen["proposer_seconds"] = self._now() - start
+        self._seen[name] = self._now() - start
         return result
 
     def _now(self) -> float:

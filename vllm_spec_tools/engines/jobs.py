@@ -1,9 +1,7 @@
 """Engines in processes of their own, and the jobs that they run."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -136,28 +134,10 @@ class RunsJobs(Protocol):
 
 
 class EngineProcess(EngineChild):
-    """An engine in a process of its own.
+    """An engine in a process of its own: the one way in which tools start an engine without a server.
 
     Every method that asks the engine raises `EngineError` if the engine ended, or took too long.
     """
-
-    def __init__(
-        self,
-        arguments: Mapping[str, Any],
-        folder: Path,
-        environment: Mapping[str, str],
-        timeout: float = 3600.0,
-        python: Sequence[str] = (sys.executable,),
-        name: str = "the engine",
-    ) -> None:
-        """Starts the process; the engine is ready some time later.
-
-        Args:
-            arguments: see `engine_process.py`.
-            timeout: seconds that a job may take, the engine's start included.
-        """
-        command = [*python, "-m", "vllm_spec_tools.engines.engine_process"]
-        super().__init__(name, command, arguments, folder, environment, timeout)
 
     def run(self, job: Job) -> JobResult:
         """Runs `job`."""

@@ -1,7 +1,9 @@
 """Memory that engines take, computed from models' files before they start."""
 
+import contextlib
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,6 @@ _BYTES = {"float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bflo
 # In files of safetensors; what is no number with a point stays as it is.
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
-_SEVERAL = (2, 4, 8, 16)  # GPUs
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,16 @@ def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_c
     if weights is None:
         return None
     weights += sum(weight_bytes(draft, dtype) or 0 for draft in drafts)
+    given = options.get("kv_cache_memory_bytes")
     if on_cpu and "gpu_memory_utilization" not in options:
-        return Need(weights, _cpu_cache(options), 0)
+        # See `serving.cpu_environment`.
+        return Need(weights, float(given or int(os.environ.get("VLLM_CPU_KVCACHE_SPACE") or 1) * _GIB), 0)
     config = text_config(target)
     context = options.get("max_model_len") or getattr(config, "max_position_embeddings", None) or 0
     tokens = max(context, 0)  # -1 is what fits
     item = 1.0 if "8" in str(options.get("kv_cache_dtype", "")) else item_bytes(dtype)
     kv = kv_bytes(config, tokens, item) + sum(kv_bytes(text_config(draft), tokens, item) for draft in drafts)
-    return Need(weights, float(options.get("kv_cache_memory_bytes") or kv), tokens)
+    return Need(weights, float(given or kv), tokens)
 
 
 def beside_others(kv_bytes: int) -> dict[str, Any]:
@@ -143,9 +146,10 @@ def check_memory(
     given = options.get("gpu_memory_utilization")
     share = float(given or (ALONE if at_once == 1 else SIDE_BY_SIDE / at_once))
     wanted = None if given or at_once == 1 else share
-    each = {name: need.on_each(devices) for name, need in needs.items() if need is not None}
-    if not each:
+    known = {name: need for name, need in needs.items() if need is not None}
+    if not known:
         return wanted
+    each = {name: need.on_each(devices) for name, need in known.items()}
     largest = max(each, key=lambda name: each[name])
     if word == "CPU" and not given:
         # Each takes what it needs.
@@ -156,20 +160,20 @@ def check_memory(
         fits = each[largest] <= room and share * at_once <= 1
     if fits:
         return wanted
-    need = needs[largest]
-    assert need is not None
+    need, is_alone_too_large = known[largest], each[largest] > memory * ALONE
     ways = []
     if at_once > 1:
-        ways += ["--one-at-a-time"] if each[largest] <= memory * ALONE else []
+        ways += [] if is_alone_too_large else ["--one-at-a-time"]
         ways += [*filter(None, [fewer]), *(["a lower --gpu-memory-utilization"] if given else [])]
-    if each[largest] > memory * ALONE:
+    if is_alone_too_large:
         fitting = [] if word == "CPU" else _fitting(need, devices, memory * ALONE)
         ways += fitting or ["a smaller model or KV cache, or more memory"]
-    what = f"{at_once} engines side by side get" if at_once > 1 else "an engine gets"
+    what, one = (f"{at_once} engines side by side get", "each ") if at_once > 1 else ("an engine gets", "")
+    kv = f"KV cache of {need.tokens:,} tokens" if need.tokens else "KV cache"
+    parts = f"{_gb(need.weights / devices)} weights, {_gb(need.kv / devices)} {kv}, {_gb(OVERHEAD)} besides"
     raise UserError(
-        f"memory: {largest} needs {_gb(each[largest])}{' of each GPU' if devices > 1 else ''}: "
-        f"{_parts(need, devices)}; {what} {_gb(room)} {'each ' if at_once > 1 else ''}of the {word}'s {_gb(memory)}; "
-        f"allowed: {', '.join(ways)}"
+        f"memory: {largest} needs {_gb(each[largest])}{' of each GPU' if devices > 1 else ''}: {parts}; {what} "
+        f"{_gb(room)} {one}of the {word}'s {_gb(memory)}; allowed: {', '.join(ways)}"
     )
 
 
@@ -179,56 +183,34 @@ def _fitting(need: Need, devices: int, memory: float) -> list[str]:
     left = (memory - OVERHEAD) * devices - need.weights
     if need.tokens and left > 0 and (tokens := int(need.tokens * left / need.kv) // 1024 * 1024):
         ways.append(f"-- --max-model-len {tokens}")
-    if more := [number for number in _SEVERAL if number > devices and need.on_each(number) <= memory]:
+    if more := [number for number in (2, 4, 8, 16) if number > devices and need.on_each(number) <= memory]:
         ways.append(f"-- --tensor-parallel-size {more[0]}")
     return ways
-
-
-def _parts(need: Need, ranks: int) -> str:
-    kv = f"KV cache of {need.tokens:,} tokens" if need.tokens else "KV cache"
-    parts = (f"{_gb(need.weights / ranks)} weights", f"{_gb(need.kv / ranks)} {kv}", f"{_gb(OVERHEAD)} besides")
-    return ", ".join(parts)
 
 
 def _gb(number: float) -> str:
     return f"{number / 1e9:.1f} GB"
 
 
-def _cpu_cache(options: Mapping[str, Any]) -> float:
-    """Bytes of an engine's KV cache on a CPU; see `serving.cpu_environment`."""
-    return float(options.get("kv_cache_memory_bytes") or int(os.environ.get("VLLM_CPU_KVCACHE_SPACE") or 1) * _GIB)
-
-
 def _counts(model: str) -> dict[str, int] | None:
     """Numbers of a model's weights by data type in its files; None where that is unknown."""
-    folder = _folder(model)
-    if folder is None:
-        from huggingface_hub import get_safetensors_metadata
+    from huggingface_hub import get_safetensors_metadata, snapshot_download
+    from safetensors import safe_open
 
+    folder = Path(model)
+    if not folder.is_dir():
+        with contextlib.suppress(OSError, ValueError):  # it was not downloaded
+            folder = Path(snapshot_download(model, local_files_only=True))
+    files = sorted(folder.glob("*.safetensors"))
+    if not files and not Path(model).is_dir():
         try:
             return {str(kind): count for kind, count in get_safetensors_metadata(model).parameter_count.items()}
         except Exception:  # no network, no such name, no such files
             return None
-    from safetensors import safe_open
-
-    counts: dict[str, int] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    counts = Counter[str]()
+    for path in files:
         with safe_open(path, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118, it is no mapping
                 tensor = tensors.get_slice(name)
-                kind = tensor.get_dtype()
-                counts[kind] = counts.get(kind, 0) + math.prod(tensor.get_shape())
-    return counts or None
-
-
-def _folder(model: str) -> Path | None:
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(model, local_files_only=True))
-    except (LocalEntryNotFoundError, ValueError):
-        return None
-    return folder if any(folder.glob("*.safetensors")) else None
+                counts[tensor.get_dtype()] += math.prod(tensor.get_shape())
+    return dict(counts) or None

@@ -13,6 +13,9 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import EngineChoice
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.gate.ways import Part, Way, way_of
+from vllm_spec_plugin.proposers.model_files import UnreadableError
+from vllm_spec_plugin.proposers.model_source import ModelSource
+from vllm_spec_plugin.proposers.weight_files import check_weights
 from vllm_spec_plugin.register.modes import engine_choice
 from vllm_spec_plugin.register.plugin import register
 from vllm_spec_plugin.register.switch import reason_off
@@ -101,6 +104,19 @@ def check_cores(arguments: argparse.Namespace) -> None:
         )
 
 
+def check_target(arguments: argparse.Namespace) -> list[str]:
+    """Checks the target's weight files by their headers; returns what of them could not be checked.
+
+    Raises:
+        ConfigError: a file is missing or damaged.
+    """
+    try:
+        source = ModelSource(arguments.model, revision=arguments.revision)
+        return list(filter(None, [check_weights(source, arguments.load_format)]))
+    except UnreadableError as error:
+        raise ConfigError(f"--model: {error}") from None
+
+
 def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[EngineChoice, Way]:
     """Runs the checks that a server runs before it starts a process or reads weights.
 
@@ -126,9 +142,7 @@ def check_server(arguments: argparse.Namespace, settings: dict[str, Any]) -> tup
 
 
 def refused_ways(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Returns what the start-up gate refuses for a server, without a configuration file.
-
-    Messages by way to draft, and by part of own proposers with further rules.
+    """Returns what the start-up gate refuses for a server, by way to draft and by part of own proposers.
 
     Properties of a draft model are not among them, nor those that only loaded layers show.
 

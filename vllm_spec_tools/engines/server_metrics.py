@@ -1,5 +1,6 @@
 """Reads a server's `/metrics`: the only module that parses Prometheus' text format."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,26 +32,23 @@ class ServerMetrics:
         Raises:
             ExpositionError: the text is something else.
         """
-        totals: dict[str, float] = {}
-        samples = []
         try:
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples:
-                    if not sample.name.endswith(_NOT_TOTALS):
-                        totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-                        samples.append((sample.name, sample.labels, sample.value))
+            families = list(text_string_to_metric_families(text))
         except (ValueError, KeyError, IndexError) as error:
             raise ExpositionError(f"/metrics does not answer in Prometheus' text format: {error}") from None
-        return cls(totals, tuple(samples))
+        found = [sample for family in families for sample in family.samples if not sample.name.endswith(_NOT_TOTALS)]
+        totals = defaultdict[str, float](float)
+        for sample in found:
+            totals[sample.name] += sample.value
+        return cls(dict(totals), tuple((sample.name, sample.labels, sample.value) for sample in found))
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """Values of one metric by a label's values, summed over the other labels."""
-        found: dict[str, float] = {}
+        found = defaultdict[str, float](float)
         for sample, labels, value in self.samples:
             if sample == name:
-                key = labels.get(label, "")
-                found[key] = found.get(key, 0.0) + value
-        return found
+                found[labels.get(label, "")] += value
+        return dict(found)
 
     def increase(self, before: "ServerMetrics", name: str) -> float | None:
         """Growth of a counter since an earlier scrape; None if the server does not export it.

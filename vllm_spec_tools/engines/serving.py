@@ -4,15 +4,12 @@ import argparse
 import contextlib
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, Self
 
 import httpx
@@ -22,6 +19,7 @@ from rich.markup import escape
 from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.engines.processes import LoggedProcess, quoted_lines
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
 
 HOST = "127.0.0.1"
@@ -46,9 +44,7 @@ def runs_on_cpu() -> bool:
 
 
 def cpu_environment(offline: bool = True) -> dict[str, str]:
-    """Variables that a vLLM process needs on a CPU; nothing where vLLM runs on a GPU.
-
-    Variables that are set already are left out, so that `os.environ | cpu_environment()` respects them.
+    """Variables that a vLLM process needs on a CPU and that are not set; nothing where vLLM runs on a GPU.
 
     Args:
         offline: the model lies on this machine, so the Hugging Face hub is not contacted.
@@ -76,7 +72,6 @@ def serve_command(
     """The `vllm serve` command line, for the vLLM that is installed beside this interpreter.
 
     Args:
-        port: to listen on, on the loopback interface.
         extra_args: further `vllm serve` arguments; they override options that are set here.
 
     Raises:
@@ -148,7 +143,7 @@ class Server:
         self._deletes_log = log_path is None
         self.log_path = log_path or Path(tempfile.gettempdir()) / f"vllm-serve-{os.getpid()}-{id(self):x}.log"
         self._console = console or Console(stderr=True)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LoggedProcess | None = None
         # A proxy that the environment names is not for a server on this machine.
         self._client = httpx.Client(trust_env=False, timeout=10.0)
 
@@ -170,47 +165,34 @@ class Server:
             self.port = free_port()
         else:
             _check_port(self.port)
-        command = self.command()
         try:
-            with self.log_path.open("wb") as log:
-                # In a session of its own: Ctrl-C reaches us alone, and its whole family can be ended at once.
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=serving_environment(self.model) | self.environment,
-                    start_new_session=True,
-                )
+            environment = serving_environment(self.model) | self.environment
+            self._process = LoggedProcess(self.command(), environment, self.log_path)
             with self._console.status(f"starting vllm serve {escape(self.model)} (about a minute)"):
                 self._wait_until_healthy(self._process)
         except BaseException:
             self.stop(keep_log=True)
             raise
 
-    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_healthy(self, process: LoggedProcess) -> None:
         deadline = time.monotonic() + self.timeout
         while True:
             if process.poll() is not None:
                 raise self._error(f"the server ended with exit status {process.returncode} before it answered")
-            try:
+            with contextlib.suppress(httpx.TransportError):
                 if self._client.get(f"{self.base_url}/health", timeout=2.0).is_success:
                     return
-            except httpx.TransportError:
-                pass
             if time.monotonic() > deadline:
                 raise self._error(f"the server did not answer within {self.timeout:.0f} s")
             time.sleep(_POLL_SECONDS)
 
     def _error(self, what: str) -> ServerError:
         lines = self.log_path.read_text(errors="replace").splitlines()
-        tail = lines[-_TAIL_LINES:]
         # vLLM ends with "Engine core initialization failed. See root cause above": show that cause as well.
         named = re.compile(r"\b\w+(Error|Exception): ")
         causes = [line for line in lines[:-_TAIL_LINES] if named.search(line) and "WARNING" not in line]
-        shown = [*dict.fromkeys(causes[-3:]), *(["..."] if causes else []), *tail]
-        text = "\n".join(f"  | {line}" for line in shown) or "  (it wrote nothing)"
-        return ServerError(f"{what}\n  command: {' '.join(self.command())}\n  log: {self.log_path}\n{text}")
+        shown = quoted_lines([*dict.fromkeys(causes[-3:]), *(["..."] if causes else []), *lines[-_TAIL_LINES:]])
+        return ServerError(f"{what}\n  command: {' '.join(self.command())}\n  log: {self.log_path}\n{shown}")
 
     def stop(self, grace: float = 20.0, keep_log: bool = False) -> None:
         """Ends the server and every process it started; does nothing if it is not running.
@@ -219,27 +201,14 @@ class Server:
             grace: seconds it has to end by itself before it is killed.
         """
         process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            if process.poll() is None:
-                # Only the parent is told: it then ends its children in order, without a traceback from each.
-                process.terminate()
-                process.wait(grace)
-        except subprocess.TimeoutExpired:
-            keep_log = True
-        finally:
-            _kill_group(process)
-        if self._deletes_log and not keep_log:
+        if process is not None and process.end(grace) and self._deletes_log and not keep_log:
             self.log_path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self.stop(keep_log=kind is not None)
         self._client.close()
 
@@ -271,22 +240,10 @@ def _check_port(port: int) -> None:
             raise ServerError(f"port {port} cannot be listened on ({error.strerror}): choose another") from None
 
 
-def _kill_group(leader: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of a process group and waits until it is gone."""
-    # In a container without an init, dead processes stay listed: the wait is bounded.
-    deadline = time.monotonic() + 0.5
-    try:
-        os.killpg(leader.pid, signal.SIGKILL)
-        leader.wait()
-        while time.monotonic() < deadline:
-            os.killpg(leader.pid, 0)
-            time.sleep(0.05)
-    except ProcessLookupError:
-        leader.wait()
-
-
 def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     """Becomes `vllm serve`: the terminal's signals then reach it directly."""
+    from vllm_spec_tools.engines.model_source import model_source
+
     parser = argparse.ArgumentParser(
         prog="python -m vllm_spec_tools.engines.serving",
         description="Run `vllm serve` in the foreground with a plugin.yaml. Other options go to `vllm serve`.",
@@ -295,12 +252,8 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
     parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument(
-        "--shutdown-timeout",
-        type=int,
-        default=_SHUTDOWN_SECONDS,
-        help="seconds that open requests have to finish after SIGTERM (default: %(default)s)",
-    )
+    grace = "seconds that open requests have to finish after SIGTERM (default: %(default)s)"
+    parser.add_argument("--shutdown-timeout", type=int, default=_SHUTDOWN_SECONDS, help=grace)
     options, extra = parser.parse_known_args(arguments)
     if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
@@ -309,13 +262,10 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     if options.shutdown_timeout < 0:
         parser.error(f"--shutdown-timeout: got {options.shutdown_timeout}; allowed: a number of seconds from 0")
     try:
-        from vllm_spec_tools.engines.model_source import model_source
-
-        options.model = model_source("--model", options.model, "target")
+        model = model_source("--model", options.model, "target")
         _check_port(options.port)
-        grace = ("--shutdown-timeout", str(options.shutdown_timeout))
-        command = serve_command(options.model, options.config, options.port, [*grace, *extra])
-        environment = serving_environment(options.model)
+        extra = ["--shutdown-timeout", str(options.shutdown_timeout), *extra]
+        command, environment = serve_command(model, options.config, options.port, extra), serving_environment(model)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     print(" ".join(command), flush=True)

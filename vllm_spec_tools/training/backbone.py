@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.schema.errors import UserError, show_reason, show_text
-from vllm_spec_tools.fetching import fetched
+from vllm_spec_tools.engines.model_source import model_source
 
 
 class Backbone:
@@ -28,40 +28,26 @@ class Backbone:
         self.device: torch.device = model.device
 
     @torch.no_grad()
-    def read(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The last hidden states and the logits of every position.
-
-        The states are what the output layer is given, whatever the model does before or after it: that is also
-        what vLLM hands to a proposer.
-
-        Args:
-            tokens: [rows, length] int64.
-
-        Returns:
-            States, [rows, length, hidden_size], and logits, [rows, length, vocab_size], both of the model's dtype.
-        """
-        seen: list[torch.Tensor] = []
-        hook = self.output_layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-        try:
-            logits = self.model(input_ids=tokens.to(self.device), use_cache=False).logits
-        finally:
-            hook.remove()
-        return seen[0], logits
-
-    @torch.no_grad()
-    def read_layers(self, tokens: torch.Tensor, layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The hidden states after some layers, and the logits of every position.
+    def read(self, tokens: torch.Tensor, layers: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+        """Reads texts: hidden states, and the logits of every position.
 
         Args:
             tokens: [rows, length] int64.
             layers: ids of layers, below the number of layers; 0 is the embedding.
 
         Returns:
-            States side by side, [rows, length, len(layers) * hidden_size] float32, and logits, [rows, length,
-            vocab_size] of the model's dtype.
+            States and logits, [rows, length, vocab_size] of the model's dtype. States are those after `layers`, side by
+            side, [rows, length, len(layers) * hidden_size] float32; without layers they are what the output layer is
+            given, whatever the model does before or after it, [rows, length, hidden_size] of the model's dtype. That is
+            also what vLLM hands to a proposer.
         """
-        output = self.model(input_ids=tokens.to(self.device), use_cache=False, output_hidden_states=True)
-        return torch.cat([output.hidden_states[layer].float() for layer in layers], -1), output.logits
+        given: list[torch.Tensor] = []
+        hook = self.output_layer.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+        with hook:
+            kind = {"use_cache": False, "output_hidden_states": bool(layers)}
+            output = self.model(input_ids=tokens.to(self.device), **kind)
+        states = torch.cat([output.hidden_states[layer].float() for layer in layers], -1) if layers else given[0]
+        return states, output.logits
 
     @property
     def embedding(self) -> torch.Tensor:
@@ -88,12 +74,9 @@ def load_backbone(name: str) -> Backbone:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    shown = f"--model '{show_text(name, 200)}'"
-    allowed = "a causal language model's folder or its name on the Hugging Face hub"
-    name = fetched(name)
+    shown, allowed = f"--model '{show_text(name, 200)}'", "a causal language model's folder or its name on the hub"
+    name = model_source("--model", name, "target")
     local = Path(name).is_dir()
-    if local and not (Path(name) / "config.json").is_file():
-        raise UserError(f"{shown}: this folder has no config.json; allowed: {allowed}")
     logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

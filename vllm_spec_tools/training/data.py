@@ -61,20 +61,21 @@ def read_data(sources: Sequence[str], render: Render) -> Data:
         if len(sources) > 1:
             raise UserError(f"--data {STDLIB}: got other data beside it; allowed: {STDLIB} alone, or other data")
         return _stdlib()
-    by_digest: dict[str, Document] = {}
-    for source in sources:
-        for document in _read(source, render):
-            if document.text.strip():
-                by_digest[_digest(document)] = document
+    found = (document for source in sources for document in _read(source, render))
+    by_digest = {_digest(document): document for document in found if document.text.strip()}
     if not by_digest:
         raise UserError(f"--data {' '.join(map(_shown, sources))}: no text in there; allowed: {_ALLOWED}")
     digests = sorted(by_digest)
+    documents, total = [by_digest[digest] for digest in digests], _hash("".join(digests))
+    if len(documents) == 1:
+        # A single text's end is held out: of everything else nothing would be left to measure on.
+        text = documents[0].text
+        end = int(len(text) * (1 - 2 * HELD_OUT_SHARE))
+        if not 0 < end < len(text):
+            raise UserError("--data: a single text of less than two characters; allowed: more text")
+        return Data((Document(text[:end]),), (Document(text[end:]),), total)
     num_held_out = sum(int(digest[:8], 16) < HELD_OUT_SHARE * 2**32 for digest in digests)
-    total = hashlib.sha256("".join(digests).encode()).hexdigest()
-    if len(digests) == 1:
-        return _split_in_two(by_digest[digests[0]], total)
     num_held_out = min(max(num_held_out, 1), len(digests) - 1)
-    documents = [by_digest[digest] for digest in digests]
     return Data(tuple(documents[num_held_out:]), tuple(documents[:num_held_out]), total)
 
 
@@ -85,50 +86,35 @@ def _stdlib() -> Data:
         corpus = load_corpus()
     except FileNotFoundError as error:
         raise UserError(f"--data {STDLIB}: {error}") from None
-    parts = [sorted(map(Document, texts), key=_digest) for texts in (corpus.train, corpus.held_out)]
-    digests = sorted(_digest(document) for part in parts for document in part)
-    return Data(tuple(parts[0]), tuple(parts[1]), hashlib.sha256("".join(digests).encode()).hexdigest())
+    train, held_out = (tuple(sorted(map(Document, part), key=_digest)) for part in (corpus.train, corpus.held_out))
+    return Data(train, held_out, _hash("".join(sorted(map(_digest, (*train, *held_out))))))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _digest(document: Document) -> str:
-    return hashlib.sha256(document.text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _split_in_two(document: Document, sha256: str) -> Data:
-    """A single text's end is held out: of everything else nothing would be left to measure on."""
-    end = int(len(document.text) * (1 - 2 * HELD_OUT_SHARE))
-    if not 0 < end < len(document.text):
-        raise UserError("--data: a single text of less than two characters; allowed: more text")
-    return Data((Document(document.text[:end]),), (Document(document.text[end:]),), sha256)
+    return _hash(document.text)
 
 
 def _read(source: str, render: Render) -> Iterator[Document]:
     path = Path(source)
+    if not path.exists():
+        raise UserError(f"--data {_shown(source)}: no such file or folder; allowed: {_ALLOWED}")
     try:
-        if path.is_dir():
-            for file in sorted(path.rglob("*")):
-                if file.is_file():
-                    yield from _read_file(file, render, skip=True)
-        elif path.exists():
-            yield from _read_file(path, render, skip=False)
-        else:
-            raise UserError(f"--data {_shown(source)}: no such file or folder; allowed: {_ALLOWED}")
+        for file in sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]:
+            raw = file.read_bytes()
+            text = raw.decode(errors="replace")
+            if b"\0" in raw or text.encode() != raw:
+                if file == path:
+                    raise UserError(f"--data {_shown(source)}: is not text in UTF-8; allowed: {_ALLOWED}")
+            elif file.suffix == ".jsonl":
+                yield from _read_jsonl(file, text, render)
+            else:
+                yield Document(text.replace("\r\n", "\n").replace("\r", "\n"))
     except OSError as error:
         raise UserError(f"--data {_shown(source)}: cannot be read: {error.strerror or error}") from None
-
-
-def _read_file(path: Path, render: Render, *, skip: bool) -> Iterator[Document]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        if not skip:
-            raise UserError(f"--data {_shown(str(path))}: is not text in UTF-8; allowed: {_ALLOWED}")
-    elif path.suffix == ".jsonl":
-        yield from _read_jsonl(path, text, render)
-    else:
-        yield Document(text)
 
 
 def _read_jsonl(path: Path, text: str, render: Render) -> Iterator[Document]:

@@ -5,25 +5,35 @@ import math
 import shutil
 import signal
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError, show
 from vllm_spec_tools.progress import Tasks
-from vllm_spec_tools.report import Files, Report, write
+from vllm_spec_tools.report import Files, write
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
-from vllm_spec_tools.training.measurement import Ranks
+from vllm_spec_tools.training.objective import Objective
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.rows import Kind, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
+from vllm_spec_tools.training.report import History, held_out, measurement, report_of
+from vllm_spec_tools.training.rows import (
+    DATA,
+    Kind,
+    OwnText,
+    RowBatch,
+    TokenRow,
+    batches_forever,
+    data_kinds,
+    own_kinds,
+)
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
@@ -32,8 +42,6 @@ MEASUREMENTS = 16  # on the way
 QUICK_TOKENS = 8192  # most of each kind, for those
 _QUICK_SHARE = 0.1  # most tokens of all of them, relative to those of all steps
 SAVES = 10
-
-Heads = TypeVar("Heads", bound=torch.nn.Module)
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -45,29 +53,12 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * (LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-@dataclass
-class History:
-    """Records of a training: plain lists, so that they can be saved.
-
-    Attributes:
-        loss: per step, each head's mean cross entropy in nats.
-        steps: after how many steps the heads were measured on held-out text.
-        held_out_loss: then, of each head.
-        held_out_accuracy: then, of each head: how often its best token was right.
-    """
-
-    loss: list[list[float]] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    held_out_loss: list[list[float]] = field(default_factory=list)
-    held_out_accuracy: list[list[float]] = field(default_factory=list)
-
-
-class Training(Generic[Heads]):
+class Training:
     """Heads, trained in place, their optimiser, and where they are on their way."""
 
     def __init__(
         self,
-        heads: Heads,
+        heads: torch.nn.Module,
         learn: Callable[[RowBatch, float], torch.Tensor],
         kinds: Sequence[Sequence[TokenRow]],
         options: RunOptions,
@@ -124,8 +115,7 @@ class Checkpoint:
 
     def __init__(self, out: Path, weights: str) -> None:
         """Takes the folder, and the name of the file of finished heads in it."""
-        self._out, self._weights = out, weights
-        self.folder = out / "checkpoint"
+        self._out, self._weights, self.folder = out, weights, out / "checkpoint"
         self._arguments, self._state = self.folder / "arguments.json", self.folder / "state.pt"
 
     def begin(self, arguments: dict[str, Any], *, restart: bool) -> None:
@@ -153,9 +143,7 @@ class Checkpoint:
         elif (self._out / self._weights).is_file():
             raise UserError(f"--out {self._out}: holds heads already; allowed: another folder; {advice}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        half = self._arguments.with_suffix(".new")
-        half.write_text(json.dumps(arguments, indent=2), encoding="utf-8")
-        half.replace(self._arguments)
+        _replace(self._arguments, lambda half: half.write_text(json.dumps(arguments, indent=2), encoding="utf-8"))
 
     def load(self) -> dict[str, Any] | None:
         """Loads the latest saved state; None if nothing was saved.
@@ -168,114 +156,86 @@ class Checkpoint:
         try:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)
         except Exception as error:  # a broken zip, pickle or tensor
-            raise UserError(
-                f"{self._state}: cannot be read: {type(error).__name__}; start again with --restart"
-            ) from None
+            kind = type(error).__name__
+            raise UserError(f"{self._state}: cannot be read: {kind}; start again with --restart") from None
         return state
 
     def save(self, state: dict[str, Any]) -> None:
         """Replaces what was saved; an interrupted write leaves the last one."""
-        half = self._state.with_suffix(".new")
-        torch.save(state, half)
-        half.replace(self._state)
-
-    def remove(self) -> None:
-        """Removes the saved state: the run is complete."""
-        shutil.rmtree(self.folder)
+        _replace(self._state, lambda half: torch.save(state, half))
 
 
-class Course(ABC, Generic[Heads]):
-    """Operations that differ between kinds of heads."""
-
-    command: str
-    weights: str
-
-    @abstractmethod
-    def new_heads(self, kinds: Sequence[Kind]) -> Heads:
-        """The heads that training starts from."""
-
-    @abstractmethod
-    def teacher(self, heads: Heads) -> Callable[[RowBatch, float], torch.Tensor]:
-        """Creates the function with which `Training` learns a batch."""
-
-    @abstractmethod
-    def rank(self, heads: Heads, rows: Sequence[TokenRow]) -> Ranks:
-        """Ranks the tokens of held-out rows."""
-
-    @abstractmethod
-    def save(self, heads: Heads, out: Path, more: dict[str, Any]) -> None:
-        """Writes the weights, and config.json with `more`."""
-
-    @abstractmethod
-    def load(self, out: Path) -> Heads:
-        """Reads heads that were saved, with the rounding of the file."""
-
-    @abstractmethod
-    def measure(self, heads: Heads, kinds: Sequence[Kind], advance: Callable[[int], None]) -> dict[str, Any]:
-        """Figures for config.json, on held-out text.
-
-        Args:
-            advance: is called with the number of kinds measured.
-        """
-
-    @abstractmethod
-    def report(self, history: History | None, origin: dict[str, Any]) -> Report:
-        """The report of what `measure` found."""
+def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
+    half = path.with_suffix(".new")
+    write_to(half)
+    half.replace(path)
 
 
 def train(
-    course: Course[Any],
-    options: RunOptions,
-    backbone: Backbone,
+    objective: Objective[Any],
     out: Path,
     console: Console,
     restart: bool,
     files: Files | None,
-    more_origin: dict[str, Any] | None = None,
-) -> None:
-    """Trains heads, measures them on held-out text, and writes them to `out`; on the way `checkpoint` is there.
+    more_origin: Mapping[str, Any] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Trains heads, measures them on held-out text, and writes them.
+
+    Args:
+        out: gets config.json, the weights and training.png; on the way, `checkpoint`.
+        restart: whether an interrupted run in `out` is discarded.
+        files: further files for the report; its picture is training.png unless one is named.
+
+    Returns:
+        The section `held_out` of config.json: figures by kind of text.
 
     Raises:
         UserError: one message that names the option.
         KeyboardInterrupt: after a checkpoint was written.
     """
-    begin = time.time()
+    options, backbone, begin = objective.options, objective.backbone, time.time()
+    _check_max_length(options, backbone)
     data = read_data(options.data, backbone.render)
-    checkpoint = Checkpoint(out, course.weights)
+    checkpoint = Checkpoint(out, objective.weights)
     checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
+    history: History | None = None
     with Tasks(console) as tasks:
-        kinds = data_kinds(backbone, data, options, tasks)
         own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
-        kinds += own_kinds(backbone, own, data, options, tasks)
-        heads, seconds, training = course.new_heads(kinds), own.seconds_before, None
+        kinds = data_kinds(backbone, data, options, tasks) + own_kinds(own, data, options, tasks)
+        objective.start(kinds)
         if options.steps:
-            training = Training(heads, course.teacher(heads), [kind.train for kind in kinds], options)
-            seconds = _train_to_end(training, course, kinds, options, checkpoint, tasks, begin, seconds)
-        course.save(heads, out, {})
-        heads = course.load(out)
+            training = Training(objective.heads, objective.learn, [kind.train for kind in kinds], options)
+            begin = _train_to_end(training, objective, kinds, checkpoint, tasks, begin)
+            history = training.history
+        objective.save(out, {})
+        objective.load(out)
+        ranks = {}
         with tasks.task("measuring on held-out text", len(kinds)) as advance:
-            figures = course.measure(heads, kinds, advance)
-    models, program = {"target": options.model}, f"vllm-spec {course.command}"
+            for done, kind in enumerate(kinds, 1):
+                ranks[kind.name] = objective.rank(kind.held_out)
+                advance(done)
+            measured = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
+            figures = objective.figures(ranks, kinds, held_out(measured))
+    models, program = {"target": options.model}, f"vllm-spec {objective.command}"
     origin = provenance(options.command_line(), options.seed, (), models, program, ("safetensors",)) | {
         "options": options.arguments(),
         "data_sha256": data.sha256,
         "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
-        "seconds": round(seconds + time.time() - begin, 1),
+        "seconds": round(time.time() - begin, 1),
         "device": str(backbone.device),
     }
-    course.save(heads, out, {**figures, "provenance": origin | (more_origin or {})})
-    report = course.report(training.history if training is not None else None, origin)
-    checkpoint.remove()
+    objective.save(out, {**figures, "provenance": origin | dict(more_origin or {})})
+    conclusions = objective.conclusions(figures)
+    report = report_of(objective.command, objective.title, measured, history, origin, objective.unit, conclusions)
+    shutil.rmtree(checkpoint.folder)
     files = files or Files()
     write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
+    found: dict[str, dict[str, Any]] = figures["held_out"]
+    return found
 
 
-def check_max_length(options: RunOptions, backbone: Backbone) -> None:
-    """Checks that a row has all tokens ahead, and fits the target.
-
-    Raises:
-        UserError: it is not so.
-    """
+def _check_max_length(options: RunOptions, backbone: Backbone) -> None:
+    """Checks that a row has all tokens ahead, and fits the target."""
     shortest = options.tokens_ahead + 2
     if not shortest <= options.max_length <= (backbone.context or math.inf):
         raise UserError(
@@ -285,38 +245,32 @@ def check_max_length(options: RunOptions, backbone: Backbone) -> None:
 
 
 def _train_to_end(
-    training: Training[Any],
-    course: Course[Any],
+    training: Training,
+    objective: Objective[Any],
     kinds: Sequence[Kind],
-    options: RunOptions,
     checkpoint: Checkpoint,
     tasks: Tasks,
     begin: float,
-    before: float,
 ) -> float:
     """Trains from the latest checkpoint to the end; an interrupt saves and raises KeyboardInterrupt.
 
-    Args:
-        before: seconds that earlier, interrupted runs took, if they came to no checkpoint.
-
     Returns:
-        The seconds that earlier, interrupted runs took.
+        `begin`, less the seconds that earlier, interrupted runs took.
     """
-    state = checkpoint.load()
-    if state is not None:
-        before = state.pop("seconds")
+    options, history = objective.options, training.history
+    if (state := checkpoint.load()) is not None:
+        begin -= state.pop("seconds")
         training.load(state)
+        history = training.history
     share = options.steps * options.batch_tokens * _QUICK_SHARE / MEASUREMENTS / len(kinds)
     quick = [row for kind in kinds for row in some(kind.held_out, min(QUICK_TOKENS, round(share)))]
-    history = training.history
 
     def measure() -> None:
-        if training.step in history.steps:
-            return
-        ranks = course.rank(training.heads, quick)
-        history.steps.append(training.step)
-        history.held_out_loss.append(list(ranks.loss))
-        history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
+        if training.step not in history.steps:
+            ranks = objective.rank(quick)
+            history.steps.append(training.step)
+            history.held_out_loss.append(list(ranks.loss))
+            history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
 
     smooth = math.nan
     save_every, measure_every = max(1, options.steps // SAVES), max(1, options.steps // MEASUREMENTS)
@@ -328,11 +282,11 @@ def _train_to_end(
             smooth = loss if math.isnan(smooth) else SMOOTHING * smooth + (1 - SMOOTHING) * loss
             advance(training.step, f"loss {smooth:.3f}")
             if training.step % save_every == 0 or is_interrupted():
-                checkpoint.save(training.state() | {"seconds": before + time.time() - begin})
+                checkpoint.save(training.state() | {"seconds": time.time() - begin})
             if is_interrupted():
                 raise KeyboardInterrupt
         measure()
-    return before
+    return begin
 
 
 @contextmanager
@@ -350,10 +304,5 @@ def _interrupts_wait() -> Iterator[Callable[[], bool]]:
 
 def some(rows: Sequence[TokenRow], num_tokens: int) -> list[TokenRow]:
     """Returns the first rows with up to `num_tokens` tokens in all; at least one."""
-    chosen: list[TokenRow] = []
-    for row in rows:
-        chosen.append(row)
-        num_tokens -= len(row.tokens)
-        if num_tokens <= 0:
-            break
-    return chosen
+    ends = accumulate(len(row.tokens) for row in rows)
+    return [row for row, end in zip(rows, ends, strict=True) if end - len(row.tokens) < num_tokens or row is rows[0]]

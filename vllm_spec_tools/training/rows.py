@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -144,21 +143,12 @@ def cut_prompts(
 
 
 class OwnText:
-    """Continuations by the target, kept in a file as they are made: an interrupted run goes on after the last batch.
-
-    Attributes:
-        path: a line of JSON per batch.
-        seconds_before: that earlier runs took for what was found in the file.
-    """
+    """Continuations by the target, kept in a file as they are made: an interrupted run goes on after the last batch."""
 
     def __init__(self, backbone: Backbone, path: Path, max_length: int, seed: int) -> None:
         """Takes a file for the batches. Of `max_length` tokens a prompt has up to half and a continuation a quarter."""
-        self._backbone = backbone
-        self._path = path
-        self._max_prompt = max(1, max_length // 2)
-        self._max_new = max(1, max_length // 4)
-        self._seed = seed
-        self.seconds_before = 0.0
+        self._backbone, self._path, self._seed = backbone, path, seed
+        self._max_prompt, self._max_new = max(1, max_length // 2), max(1, max_length // 4)
 
     def rows(
         self,
@@ -173,12 +163,11 @@ class OwnText:
         Args:
             num_tokens: how many; prompts do not count.
             temperature: 0 is greedy.
+            part: name of the documents.
             on_tokens: called with the number of tokens after every batch.
         """
         key = f"{part} {temperature:g}"
-        found = [entry for entry in self._entries() if entry["key"] == key]
-        self.seconds_before += sum(entry["seconds"] for entry in found)
-        kept = [entry["rows"] for entry in found]
+        kept = [entry["rows"] for entry in self._entries() if entry["key"] == key]
         number = int.from_bytes(hashlib.sha256(f"{self._seed} {key}".encode()).digest()[:4], "big")
         generator = random.Random(number)
         prompts = cut_prompts(documents, self._backbone, self._max_prompt, generator)
@@ -189,25 +178,23 @@ class OwnText:
             if made >= num_tokens:
                 break
             if i == len(kept):
-                begin = time.monotonic()
                 kept.append(self._continue(batch, temperature, number + i))
-                entry = {"key": key, "seconds": round(time.monotonic() - begin, 3), "rows": kept[i]}
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(entry) + "\n")
+                    file.write(json.dumps({"key": key, "rows": kept[i]}) + "\n")
             for first, tokens in kept[i]:
                 rows.append(TokenRow(torch.tensor(tokens), first, temperature))
                 made += len(tokens) - first
             on_tokens(min(made, num_tokens))
         return rows
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
+    def _entries(self) -> list[dict[str, Any]]:
         if not self._path.is_file():
-            return
+            return []
         text = self._path.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]
         if whole != text:  # killed while it wrote
             self._path.write_text(whole, encoding="utf-8")
-        yield from map(json.loads, whole.splitlines())
+        return [json.loads(line) for line in whole.splitlines()]
 
     @torch.no_grad()
     def _continue(self, prompts: list[list[int]], temperature: float, seed: int) -> list[tuple[int, list[int]]]:
@@ -221,16 +208,11 @@ class OwnText:
         tokens = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-        config = GenerationConfig(
-            max_new_tokens=self._max_new,
-            eos_token_id=ends or None,
-            pad_token_id=pad,
-            **({"do_sample": False} | sampling),
-        )
+        ending = {"max_new_tokens": self._max_new, "eos_token_id": ends or None, "pad_token_id": pad}
+        config = GenerationConfig(**({"do_sample": False} | sampling | ending))
         torch.manual_seed(seed)
-        made = backbone.model.generate(
-            input_ids=tokens.to(backbone.device), attention_mask=mask.to(backbone.device), generation_config=config
-        )
+        given = {"input_ids": tokens.to(backbone.device), "attention_mask": mask.to(backbone.device)}
+        made = backbone.model.generate(**given, generation_config=config)
         rows = []
         for prompt, row in zip(prompts, made[:, longest:].tolist(), strict=True):
             end = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
@@ -294,22 +276,26 @@ def data_kinds(backbone: Backbone, data: Data, options: RunOptions, tasks: Tasks
         train = tuple(_rows(backbone, documents, options, wanted, advance))
     held_out = tuple(_rows(backbone, others, options, HELD_OUT_TOKENS, lambda done: None))
     if not (train or options.steps == 0) or not held_out:
+        what = "to train on" if held_out else "to hold out"
         raise UserError(
-            f"--data {' '.join(options.data)}: no text of {_shortest(options)} tokens "
-            f"{'to train on' if held_out else 'to hold out'}; allowed: longer texts or fewer tokens ahead"
+            f"--data {' '.join(options.data)}: no text of {options.tokens_ahead + 2} tokens {what}; allowed: longer "
+            "texts or fewer tokens ahead"
         )
     return [Kind(DATA, train, held_out)]
 
 
-def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:
-    """The target's own continuations, a kind per temperature."""
+def own_kinds(own: OwnText, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:
+    """The target's own continuations, a kind per temperature.
+
+    Raises:
+        UserError: they end too soon to learn from.
+    """
     kinds = []
     temperatures = list(dict.fromkeys(options.temperatures)) if options.self_distill else []
     to_train = options.self_distill // max(1, len(temperatures)) if options.steps else 0
+    to_measure = min(HELD_OUT_TOKENS, max(1, round(_OWN_HELD_OUT_SHARE * options.self_distill)))
     for temperature in temperatures:
-        name = f"own text at temperature {temperature:g}"
-        to_measure = min(HELD_OUT_TOKENS, max(1, round(_OWN_HELD_OUT_SHARE * options.self_distill)))
-        rows = []
+        name, rows = f"own text at temperature {temperature:g}", []
         for documents, count, part in ((data.train, to_train, "train"), (data.held_out, to_measure, "held out")):
             with tasks.task(f"{name}, {part}", count) as advance:
                 made = own.rows(documents, count, temperature, part, advance)
@@ -323,10 +309,6 @@ def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: RunOptions,
     return kinds
 
 
-def _shortest(options: RunOptions) -> int:
-    return options.tokens_ahead + 2
-
-
 def _rows(
     backbone: Backbone,
     documents: Sequence[Document],
@@ -334,8 +316,7 @@ def _rows(
     num_tokens: int,
     advance: Callable[[int], None],
 ) -> Iterator[TokenRow]:
-    end = backbone.tokenizer.eos_token_id
-    done = 0
+    end, done = backbone.tokenizer.eos_token_id, 0
     for document in documents:
         if done >= num_tokens:
             return
@@ -344,4 +325,4 @@ def _rows(
             tokens.append(end)
         done += len(tokens)
         advance(done)
-        yield from cut(tokens, options.max_length, _shortest(options))
+        yield from cut(tokens, options.max_length, options.tokens_ahead + 2)

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.certify import session
 from vllm_spec_tools.certify.baseline import DEFAULT, QUICK
 from vllm_spec_tools.certify.session import Certification
@@ -48,36 +46,28 @@ def test_more_minutes_are_more_samples(quick: bool, plans: list[Certification]) 
     usual = QUICK if quick else DEFAULT
     assert run(*ARGUMENTS, *["--quick"] * quick, "--minutes", str(3 * usual.seconds / 60)).exit_code == 0
     assert (plans[0].sizes.seconds, plans[0].sizes.samples) == (3 * usual.seconds, 3 * usual.samples)
-    assert plans[0].sizes.greedy == usual.greedy
+    assert (plans[0].sizes.greedy, plans[0].sizes.quick) == (usual.greedy, quick)
 
 
-def test_refused_engine_ends_with_its_reason_and_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "the engine (fixed draft length) did not start: recurrent layers"
-    monkeypatch.setattr(session, "certify", mock.Mock(side_effect=UserError(message)))
-    result = run(*ARGUMENTS)
-    assert (result.exit_code, result.stderr) == (2, f"error: {message}\n")
-
-
-def test_options_after_two_dashes_are_the_engines(plans: list[Certification]) -> None:
+def test_options_after_two_dashes_are_the_engines_and_prompts_are_rendered_for_the_model(
+    plans: list[Certification], tmp_path: Path
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n\n"b"\n{"messages": [{"role": "user", "content": "c"}]}\n')
     options = ["--", "--dtype", "bfloat16", "--tensor-parallel-size=2", "max_model_len=512", "--no-enable-lora"]
-    assert run(*ARGUMENTS, *options).exit_code == 0
-    assert plans[0].options == {
-        "dtype": "bfloat16",
-        "tensor_parallel_size": 2,
-        "max_model_len": 512,
-        "enable_lora": False,
-    }
-    assert plans[0].context == 2048
+    assert run(*ARGUMENTS, "--prompts", path, *options).exit_code == 0
+    own = {"dtype": "bfloat16", "tensor_parallel_size": 2, "max_model_len": 512, "enable_lora": False}
+    assert (plans[0].options, plans[0].context) == (own, 2048)
+    assert plans[0].prompts == ["a", "b", "# c\n"]
 
 
 def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None:
     paths = [tmp_path / "r.json", tmp_path / "p.png"]
-    result = run(*ARGUMENTS, "--quick", "--json", paths[0], "--png", paths[1])
+    result = run(*ARGUMENTS, "--json", paths[0], "--png", paths[1])
     assert result.exit_code == 0
     assert "Exact in 2 of 2 checks." in result.output
     assert json.loads(paths[0].read_text())["verdict"] == "exact"
     assert paths[1].exists()
-    assert plans[0].sizes.quick
 
 
 @pytest.mark.parametrize(
@@ -96,12 +86,5 @@ def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None
 def test_bad_input_ends_with_2_before_anything_starts(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_Engines", None)
+    monkeypatch.setattr(session, "_engine", None)
     assert_mistake(run(*ARGUMENTS, *arguments), message)
-
-
-def test_prompts_are_rendered_for_the_model(plans: list[Certification], tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt": "a"}\n\n"b"\n{"messages": [{"role": "user", "content": "c"}]}\n')
-    assert run(*ARGUMENTS, "--prompts", path).exit_code == 0
-    assert plans[0].prompts == ["a", "b", "# c\n"]

@@ -60,7 +60,7 @@ def test_a_mistake_of_eagle3_alone_is_one_line_too(given: list[str | Path]) -> N
     [
         ("--data /no/such", "no such file or folder"),
         ("--data stdlib", "got other data beside it"),
-        ("--model /no/such", "cannot be loaded"),
+        ("--model /no/such", "no such folder"),
         ("--from /no/such", "there is no folder '/no/such'"),
         ("--max-length 65", "--max-length: got 65; allowed: from 6"),
         ("--steps 0", "--steps: got 0; allowed: from 1"),
@@ -81,11 +81,11 @@ def test_a_mistake_is_told_before_anything_starts(
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_tools.training import train
+    from vllm_spec_tools.training import medusa
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "train_heads", interrupted)
+    monkeypatch.setattr(medusa, "train_heads", interrupted)
     result = run("train-medusa", *given)
     assert (result.exit_code, result.stderr) == (130, "interrupted; repeat the same command to resume\n")

@@ -14,10 +14,9 @@ import pytest
 from tests.acceptance.compare import Pair, Run, comparison, run_of, run_ours, served, sharegpt
 from tests.acceptance.load import load_checks
 from tests.acceptance.verdicts import Verdict, report_of
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.engines.serving import ServerError
-from vllm_spec_tools.mock_server.options import MockOptions
 from vllm_spec_tools.report.provenance import provenance
 
 ROOT = Path(__file__).parents[3]

@@ -22,9 +22,8 @@ from tests.acceptance.chaos.run import (
     refusal_check,
     survivors_check,
 )
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
-from vllm_spec_tools.mock_server.options import MockOptions
 
 EXPECTED = [Expected((1, 2), (10, 11, 12, 13)), Expected((3,), (20, 21, 22, 23))]
 

@@ -10,8 +10,7 @@ import pytest
 
 from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient, StreamReader
 from loadtests.stream.timing import ErrorKind, Measures, StreamRecord, measure
-from tests.mock_server import MockServer
-from vllm_spec_tools.mock_server.options import MockOptions
+from tests.mock_server import MockOptions, MockServer
 
 NUM_TOKENS = 20
 PROMPT = {"prompt": "def main"}

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_tools.engines.serving import free_port
-from vllm_spec_tools.mock_server.options import MockOptions
 
 # Not imported: that would turn this process's threads into gevent's.
 if importlib.util.find_spec("locust") is None:

@@ -3,9 +3,8 @@
 import pytest
 
 from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest, is_idle
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
-from vllm_spec_tools.mock_server.options import MockOptions
 
 BEFORE = {"vllm:generation_tokens_total": 15.0, "vllm:num_requests_running": 3.0}
 AFTER = {

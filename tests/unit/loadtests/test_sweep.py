@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from loadtests.sweep import WITH, WITHOUT, Goals, conclusion, highest_rates, judge
-from tests.mock_server import MockServer
-from vllm_spec_tools.mock_server.options import MockOptions
+from tests.mock_server import MockOptions, MockServer
 
 ROOT = Path(__file__).parents[3]
 GOALS = Goals(0.5, 0.02)

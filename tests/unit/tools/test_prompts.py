@@ -16,40 +16,34 @@ def write(path: Path, *lines: object) -> Path:
     return path
 
 
-def test_lines_are_texts_or_chats_with_their_options(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "p.jsonl",
-        {"prompt": "one"},
-        "",
-        {"messages": [{"role": "user", "content": "two"}], "workload": "chat", "max_tokens": 5, "temperature": 0.7},
-    )
-    one, two = read_prompts([path])
-    assert (one.prompt, one.workload, one.max_tokens, one.temperature) == ("one", "all", None, None)
-    assert two.messages is not None
-    assert (two.messages[0].content, two.workload, two.max_tokens, two.temperature) == ("two", "chat", 5, 0.7)
-    assert two.where == f"--prompts {path}, line 3"
-
-
 CHAT = [{"role": "user", "content": "two"}]
 ANSWERED = [*CHAT, {"role": "assistant", "content": "three"}]
 SHAREGPT = [{"from": "human", "value": "two"}, {"from": "gpt", "value": "three"}]
+PARTS = [{"type": "text", "text": "t"}, {"type": "text", "text": "wo"}]
+OPTIONS = {"workload": "chat", "max_tokens": 5, "temperature": 0.7, "schema": {}}
 
 
+@pytest.mark.parametrize("as_list", [True, False])
 @pytest.mark.parametrize(
-    "value",
+    ("value", "options"),
     [
-        CHAT,
-        {"messages": ANSWERED},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "text", "text": "wo"}]}]},
-        {"id": "x", "conversations": SHAREGPT},
+        (CHAT, {}),
+        ({"messages": ANSWERED}, OPTIONS),
+        ({"messages": [{"role": "user", "content": PARTS}]}, {"schema": {"type": "object"}}),
+        ({"id": "x", "conversations": SHAREGPT}, OPTIONS),
     ],
     ids=["list", "answered", "parts", "sharegpt"],
 )
-@pytest.mark.parametrize("as_list", [True, False])
-def test_chats_in_the_forms_of_data_sets(tmp_path: Path, value: object, as_list: bool) -> None:
-    lines = [["one", value]] if as_list else ['"one"', value]
-    one, two = read_prompts([write(tmp_path / "p", *lines)])
-    assert (one.prompt, two.messages) == ("one", [Message(role="user", content="two")])
+def test_texts_and_chats_in_the_forms_of_data_sets_with_their_options(
+    tmp_path: Path, value: object, options: dict[str, object], as_list: bool
+) -> None:
+    given = value | options if isinstance(value, dict) else value
+    one, two = read_prompts([write(tmp_path / "p", *([["one", given]] if as_list else ['"one"', "", given]))])
+    assert (one.prompt, one.workload, one.max_tokens, one.temperature, one.output_schema) == ("one", "all", *[None] * 3)
+    assert two.messages == [Message(role="user", content="two")]
+    found = (two.workload, two.max_tokens, two.temperature, two.output_schema)
+    assert found == (options.get("workload", "all"), *map(options.get, ("max_tokens", "temperature", "schema")))
+    assert two.where == f"--prompts {tmp_path / 'p'}, {'prompt 2' if as_list else 'line 3'}"
 
 
 def test_texts_need_no_model_and_chats_its_template(tmp_path: Path) -> None:
@@ -57,17 +51,13 @@ def test_texts_need_no_model_and_chats_its_template(tmp_path: Path) -> None:
     [text] = read_texts(write(tmp_path / "p", CHAT), str(model_path("target")))
     assert "two" in text
     assert text != "two"
-
-
-def test_a_model_without_a_tokenizer_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{tmp_path}: its tokenizer cannot be read"):
         load_tokenizer(str(tmp_path))
 
 
 def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
     code = write(tmp_path / "code.jsonl", {"prompt": "one"}, {"prompt": "two", "workload": "edits"})
-    texts = write(tmp_path / "other.json", ["three"])
-    found = [(one.prompt, one.workload) for one in read_prompts([code, texts])]
+    found = [(one.prompt, one.workload) for one in read_prompts([code, write(tmp_path / "other.json", ["three"])])]
     assert found == [("one", "code"), ("two", "edits"), ("three", "other")]
 
 
@@ -78,8 +68,9 @@ def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
         ("3", "line 2: neither a text nor a JSON object"),
         ({"text": "x"}, "line 2: text: unknown key"),
         ({}, "line 2: either `prompt` or `messages`"),
-        ({"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, "either `prompt` or `messages`"),
+        ({"prompt": "x", "messages": CHAT}, "either `prompt` or `messages`"),
         ({"messages": [{"role": "assistant", "content": "y"}]}, "messages: nothing before the assistant's"),
+        ({"conversations": "x"}, "line 2: conversations: unknown key"),
         ({"prompt": "x", "workload": 3}, "line 2: workload: "),
         ({"prompt": "x", "schema": '{"type": "object"}'}, "line 2: schema: Input should be a valid dictionary"),
         ({"prompt": "x", "output_schema": {}}, "line 2: output_schema: unknown key"),
@@ -94,24 +85,18 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: 
     assert "allowed: JSON Lines or a JSON list" in str(error.value)
 
 
-@pytest.mark.parametrize("schema", [{"type": "object"}, {}])
-def test_outputs_may_have_a_schema(tmp_path: Path, schema: dict[str, str]) -> None:
-    path = write(
-        tmp_path / "p.jsonl",
-        {"prompt": "x", "schema": schema},
-        {"conversations": SHAREGPT, "schema": schema},
-        {"prompt": "x"},
-    )
-    assert [one.output_schema for one in read_prompts([path])] == [schema, schema, None]
-
-
-def test_files_that_are_none_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        read_prompts([tmp_path / "nothing.jsonl"])
-    with pytest.raises(UserError, match="there are no prompts in it"):
-        read_prompts([write(tmp_path / "empty.jsonl", "")])
-    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
-    with pytest.raises(UserError, match="not in UTF-8"):
-        read_prompts([tmp_path / "latin.jsonl"])
-    with pytest.raises(UserError, match="prompt 1: neither a text"):
-        read_prompts([write(tmp_path / "p.json", [1])])
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\n", "there are no prompts in it"),
+        (b'{"prompt": "\xe9"}', "not in UTF-8"),
+        (b"[1]", "prompt 1: neither a text"),
+    ],
+)
+def test_files_that_are_none_are_told(tmp_path: Path, raw: bytes | None, message: str) -> None:
+    path = tmp_path / "p.jsonl"
+    if raw is not None:
+        path.write_bytes(raw)
+    with pytest.raises(UserError, match=message):
+        read_prompts([path])

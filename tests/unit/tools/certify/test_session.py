@@ -28,7 +28,6 @@ def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(FakeEngine, "unverified", unverified)
         monkeypatch.setattr(FakeEngine, "rate", {label.replace("_", " "): rate for label, rate in rates.items()})
         monkeypatch.setattr(session, "EngineProcess", FakeEngine)
-        monkeypatch.setattr(session, "_lanes", lambda options: [[0]])
         plan = Certification("model", CONFIGS / "ngram.yaml", 1024, {}, None, SIZES, MOST, baseline=baseline)
         return certify(plan, tmp_path, {}, lambda what: None)
 

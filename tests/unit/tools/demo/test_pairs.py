@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.mock_server import MockServer
+from tests.mock_server import MockOptions, MockServer
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.demo.answers import ask
 from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs
-from vllm_spec_tools.mock_server.options import MockOptions
 
 # Never waits: what it repeats is tested with it.
 GATE = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)

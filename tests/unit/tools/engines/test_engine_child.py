@@ -1,7 +1,6 @@
 """Engines as processes, with small scripts in their place; real ones are in tests/engine."""
 
 import os
-import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,8 +21,10 @@ ECHO = START + "def answer(question):\n    return question\n" + READY
 
 
 def child(script: str, folder: Path, timeout: float = 60.0) -> EngineChild:
-    command = [sys.executable, "-c", script]
-    return EngineChild("arm scripted", command, {"model": "some"}, folder / "engine", os.environ, timeout)
+    class Scripted(EngineChild):
+        program = ("-c", script)
+
+    return Scripted({"model": "some"}, folder / "engine", os.environ, timeout, name="arm scripted")
 
 
 def open_files() -> int:

@@ -57,44 +57,21 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "runs_on_cpu", lambda: True)
 
 
-@pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_leaves_vllms_defaults_on_a_gpu_and_sets_what_a_cpu_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "runs_on_cpu", lambda: False)
-
-
-@pytest.mark.usefixtures("on_cpu")
-def test_cpu_command_serves_float32_on_the_loopback_interface() -> None:
+    assert serving.serve_command("m", None, 1)[1:] == ["serve", "m", "--host", "127.0.0.1", "--port", "1"]
+    monkeypatch.setattr(serving, "runs_on_cpu", lambda: True)
     command = serving.serve_command("m", "plugin.yaml", 1234, ["--enforce-eager"])
     assert Path(command[0]).name == "vllm"
-    assert command[1:3] == ["serve", "m"]
     options = dict(zip(command[3:-1:2], command[4:-1:2], strict=True))
-    assert options == {
-        "--host": "127.0.0.1",
-        "--port": "1234",
-        "--speculative-config": "plugin.yaml",
-        "--dtype": "float32",
-        "--gpu-memory-utilization": "0.5",
-        "--max-model-len": "auto",
-    }
+    defaults = {"--dtype": "float32", "--gpu-memory-utilization": "0.5", "--max-model-len": "auto"}
+    own = {"--host": "127.0.0.1", "--port": "1234", "--speculative-config": "plugin.yaml"}
+    assert options == own | defaults
     assert command[-1] == "--enforce-eager"
-
-
-@pytest.mark.usefixtures("on_gpu")
-def test_gpu_command_leaves_vllms_defaults() -> None:
-    assert serving.serve_command("m", None, 1)[1:] == ["serve", "m", "--host", "127.0.0.1", "--port", "1"]
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("given", [["--max-model-len", "512"], ["--max-model-len=512"], ["--max_model_len", "512"]])
-def test_extra_argument_replaces_the_default(given: list[str]) -> None:
-    command = serving.serve_command("m", None, 1, given)
-    assert command[-len(given) :] == given
-    assert "--max-model-len" not in command[: -len(given)]
-
-
-def test_model_path_without_a_folder_is_reported_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(ServerError, match="no model folder"):
-        serving.serve_command(tmp_path / "none", None, 1)
+    for given in (["--max-model-len", "512"], ["--max-model-len=512"], ["--max_model_len", "512"]):
+        command = serving.serve_command("m", None, 1, given)
+        assert command[-len(given) :] == given
+        assert "--max-model-len" not in command[: -len(given)]
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -159,13 +136,15 @@ def test_server_that_never_answers_is_stopped(tmp_path: Path) -> None:
     assert not is_running(int(server.log_path.read_text()))
 
 
-def test_port_in_use_is_reported_before_anything_starts() -> None:
+def test_what_cannot_be_served_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind((serving.HOST, 0))
         listener.listen()
         server = Server("m", port=listener.getsockname()[1], console=QUIET_CONSOLE)
         with pytest.raises(ServerError, match="choose another"):
             server.start()
+    with pytest.raises(ServerError, match="no model folder"):
+        serving.serve_command(tmp_path / "none", None, 1)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +165,13 @@ def test_module_refuses_wrong_options(options: tuple[str, str], words: str, caps
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize(("given", "seconds"), [((), "30"), (("--shutdown-timeout", "5"), "5")])
-def test_module_gives_open_requests_time_to_finish(
-    given: tuple[str, ...], seconds: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_module_gives_open_requests_time_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, command, environment: commands.append(command))
     execute: Any = serving._exec_serve
-    execute(("--port", str(serving.free_port()), *given))
-    (command,) = commands
-    assert command[command.index("--shutdown-timeout") + 1] == seconds
+    for given in ((), ("--shutdown-timeout", "5")):
+        execute(("--port", str(serving.free_port()), *given))
+    assert [command[command.index("--shutdown-timeout") + 1] for command in commands] == ["30", "5"]
 
 
 def test_interrupted_start_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

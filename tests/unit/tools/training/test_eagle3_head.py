@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.proposers.eagle3.folders import HIDDEN, LAYER, speculators_config, write
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
-from vllm_spec_tools.training.eagle3.reference import Eagle3Head
+from vllm_spec_tools.training.eagle3_head import Eagle3Head
 
 LENGTH, STEPS = 7, 4
 

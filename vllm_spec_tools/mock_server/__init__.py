@@ -1,1 +1,0 @@
-"""An OpenAI-compatible server without a model, so that load tools are tested in seconds."""

@@ -1,1 +1,0 @@
-"""Training EAGLE-3 heads for a target whose own weights stay as they are."""
