@@ -20,11 +20,9 @@ from loadtests.options import (
     slo_of,
     without_credentials,
 )
-from loadtests.report.report import report_of
-from loadtests.report.result import Result
-from loadtests.samples import Samples
+from loadtests.report import Result, report_of
 from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
-from loadtests.users import OpenLoop
+from loadtests.users import OpenLoop, Samples
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.report import write
@@ -87,7 +85,6 @@ class LoadTest:
         self._workers = set(_clients(environment.runner))
         self._finished: set[str] = set()
         self._origin = origin_of(options, environment.host)
-        self._started = time.perf_counter()
 
     def take_final(self, worker: str, payload: dict[str, Any]) -> None:
         """Takes a worker's last samples."""
@@ -120,7 +117,6 @@ class LoadTest:
         result = Result(
             model=options.model,
             host=without_credentials(self._environment.host),
-            started=self._started,
             options=report_options(options),
             slo=slo_of(options),
             measures=self.samples.measures,

@@ -9,17 +9,21 @@ import requests
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ExpositionError, ServerMetrics
 
-PREFIX = "vllm:"
-REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = (
-    f"{PREFIX}{name}_total" for name in ("request_success", "prompt_tokens", "generation_tokens")
-)
-DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS = (
-    f"{PREFIX}spec_decode_num_{name}_total" for name in ("drafts", "draft_tokens", "accepted_tokens")
-)
-KV_USAGE, RUNNING, WAITING = (
-    f"{PREFIX}{name}" for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
-)
-PROPOSER_ERRORS = "vllm_spec_plugin:proposer_errors_total"
+# Names of counters, and of gauges, by field of `ServerCounts`.
+COUNTERS = {
+    "requests": "vllm:request_success_total",
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "output_tokens": "vllm:generation_tokens_total",
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+    "proposer_errors": "vllm_spec_plugin:proposer_errors_total",
+}
+GAUGES = {
+    "kv_usage": "vllm:kv_cache_usage_perc",
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+}
 _TIMEOUT = 10.0
 _POLL_SECONDS = 0.2
 
@@ -85,7 +89,7 @@ class ServerUnderTest:
 
 def is_idle(metrics: ServerMetrics) -> bool:
     """Whether no request runs or waits and no KV block is in use."""
-    return all(metrics.totals.get(name) == 0 for name in (KV_USAGE, RUNNING, WAITING))
+    return all(metrics.totals.get(name) == 0 for name in GAUGES.values())
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,8 @@ class ServerCounts:
     @classmethod
     def between(cls, before: ServerMetrics, after: ServerMetrics) -> "ServerCounts":
         """The counts from one scrape to the next."""
-        counters = (REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS, DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS, PROPOSER_ERRORS)
-        increases = [after.increase(before, name) for name in counters]
-        return cls(*increases, *(after.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
+        increases = {field: after.increase(before, name) for field, name in COUNTERS.items()}
+        return cls(**increases, **{field: after.totals.get(name) for field, name in GAUGES.items()})
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -4,7 +4,7 @@ import functools
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +14,10 @@ from rich.console import Console
 
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
-from loadtests.report.numbers import milliseconds, number, time_text
+from loadtests.report import milliseconds, number, time_text
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.cli.options import ReportFiles, grouped
-from vllm_spec_tools.report import Chart, Line, Measurements, Report, Table, write
+from vllm_spec_tools.report import Report, Table, write
 from vllm_spec_tools.report.provenance import model_name, provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
@@ -166,11 +166,6 @@ def report_of(
 ) -> Report:
     """Makes the report."""
     short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
-    measured = Measurements()
-    for arm, found in trials.items():
-        for trial in found:
-            values = {"ttft_p95": trial.ttft, "tpot_p95": trial.tpot, "acceptance_length": trial.acceptance_length}
-            measured.add(arm, "Poisson arrivals", trial.rate, 0, values | {"passed": float(trial.passed)})
     answers = {
         arm: {"highest_rate": rate, "trials": [asdict(trial) | {"passed": trial.passed} for trial in trials[arm]]}
         for arm, rate in highest.items()
@@ -179,13 +174,13 @@ def report_of(
         "loadtest sweep",
         f"Highest request rate of {model_name(model)}",
         origin,
-        [conclusion(model_name(model), goals, highest, short)],
-        [_table(trials)],
-        list(_charts(goals, trials)),
-        ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
-        [f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
-        measured,
-        {"model": model, "goals": asdict(goals), "arms": answers},
+        conclusion=[conclusion(model_name(model), goals, highest, short)],
+        tables=[_table(trials)],
+        notes=[
+            "Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."
+        ],
+        problems=[f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
+        data={"model": model, "goals": asdict(goals), "arms": answers},
     )
 
 
@@ -198,18 +193,6 @@ def _table(trials: Mapping[str, Sequence[Trial]]) -> Table:
             rows.append([arm, outcome, *figures, number(trial.acceptance_length)])
     header = ["arm", "outcome", "requests/s", "requests", "TTFT p95", "TPOT p95", "acceptance length"]
     return Table("Trials by rate; times in ms", header, rows, text_columns=2)
-
-
-def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Chart]:
-    rates = [trial.rate for found in trials.values() for trial in found]
-    for key, limit in asdict(goals).items():
-        lines = [Line("goal", {min(rates): 1000 * limit, max(rates): 1000 * limit}, "reference")]
-        for arm, found in trials.items():
-            known = sorted((trial.rate, getattr(trial, key)) for trial in found if getattr(trial, key) is not None)
-            points = {rate: 1000 * time for rate, time in known}
-            lines.append(Line(arm, points, "main" if arm == WITH else "other"))
-        name = f"{key.upper()} p95"
-        yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
 @grouped

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from loadtests.stream.timing import Measures
+from loadtests.client import Measures
 from vllm_spec_plugin.schema.errors import UserError
 
 
@@ -101,7 +101,6 @@ class Summary:
     stream_tokens_per_second: Distribution | None
     gaps: Distribution | None
     tokens_per_chunk: Distribution | None
-    chunks_by_tokens: dict[int, int]
     goodput: Goodput | None
 
 
@@ -112,7 +111,6 @@ def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
     seconds = max((one.ended for one in counted), default=begin) - begin
     good = [one for one in counted if one.error is None]
     output_tokens = sum(one.output_tokens or 0 for one in good)
-    sizes = [size for one in good for size in one.tokens_per_chunk or ()]
 
     def rate(amount: int) -> float | None:
         return amount / seconds if seconds else None
@@ -135,7 +133,6 @@ def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
         e2e=distribution(one.e2e for one in good),
         stream_tokens_per_second=distribution(one.output_tokens_per_second for one in good),
         gaps=distribution(gap for one in good for gap in one.gaps),
-        tokens_per_chunk=distribution(sizes),
-        chunks_by_tokens=dict(sorted(Counter(sizes).items())),
+        tokens_per_chunk=distribution(size for one in good for size in one.tokens_per_chunk or ()),
         goodput=goodput,
     )
