@@ -138,55 +138,43 @@ class StreamingClient:
         started, begin = time.time(), time.perf_counter()
         if begin - self._last_used > _MAX_IDLE:
             self._session.close()
+        sent = dict(body) | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         chunks: list[tuple[float, StreamChunk]] = []
-        failure: tuple[ErrorKind | None, str] = (None, "")
+        failure: tuple[ErrorKind | None, str] = (ErrorKind.CUT, "the stream ended before [DONE]")
         try:
-            self._read(path, body, max_chunks, begin, chunks)
+            with self._session.post(self._base_url + path, json=sent, stream=True, timeout=self._timeout) as response:
+                if (failed := status_error(response.status_code)) is not None:
+                    raise StreamError(failed, f"HTTP {response.status_code}: {response.text[:_MOST_MESSAGE]}")
+                # Without a size: a read of a size would wait until the buffer is full.
+                for line in response.iter_lines(chunk_size=None):
+                    # Read to the end, also after [DONE]: else the connection could not be used again.
+                    if failure[0] is None or not line.startswith(b"data:"):
+                        continue
+                    data = line.removeprefix(b"data:").decode(errors="replace").strip()
+                    if data == "[DONE]":
+                        failure = (None, "")
+                        continue
+                    chunks.append((time.perf_counter() - begin, read_event(data)))
+                    if len(chunks) == max_chunks:
+                        raise StreamError(ErrorKind.CUT, "the client left")
         except StreamError as error:
             failure = (error.kind, str(error))
-        except (requests.exceptions.Timeout, urllib3.exceptions.ReadTimeoutError) as error:
-            failure = (ErrorKind.TIMEOUT, str(error))
-        except requests.exceptions.ConnectionError as error:
-            # `requests` gives a silent stream and a refused connection the same type.
-            is_silent = any(isinstance(one, urllib3.exceptions.ReadTimeoutError) for one in error.args)
-            failure = (ErrorKind.TIMEOUT if is_silent else ErrorKind.CONNECT, str(error))
-        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            failure = (ErrorKind.CUT, str(error))
+        except requests.exceptions.RequestException as error:
+            failure = (_kind_of(error), str(error))
         self._last_used = time.perf_counter()
         return StreamRecord(started, self._last_used - begin, tuple(chunks), *failure)
-
-    def _read(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        max_chunks: int | None,
-        begin: float,
-        chunks: list[tuple[float, StreamChunk]],
-    ) -> None:
-        """Appends the chunks as they come.
-
-        Raises:
-            StreamError, requests.exceptions.RequestException, urllib3.exceptions.HTTPError: the request failed.
-        """
-        sent = dict(body) | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-        with self._session.post(self._base_url + path, json=sent, stream=True, timeout=self._timeout) as response:
-            if (failed := status_error(response.status_code)) is not None:
-                raise StreamError(failed, f"HTTP {response.status_code}: {response.text[:_MOST_MESSAGE]}")
-            # Without a size: a read of a size would wait until the buffer is full.
-            for line in response.iter_lines(chunk_size=None):
-                if not line.startswith(b"data:"):
-                    continue
-                data = line.removeprefix(b"data:").decode(errors="replace").strip()
-                if data == "[DONE]":
-                    return
-                chunks.append((time.perf_counter() - begin, read_event(data)))
-                if len(chunks) == max_chunks:
-                    raise StreamError(ErrorKind.CUT, "the client left")
-        raise StreamError(ErrorKind.CUT, "the stream ended before [DONE]")
 
     def close(self) -> None:
         """Closes the connection."""
         self._session.close()
+
+
+def _kind_of(error: requests.exceptions.RequestException) -> ErrorKind:
+    # `requests` gives a silent stream and a refused connection the same type.
+    is_silent = any(isinstance(one, urllib3.exceptions.ReadTimeoutError) for one in error.args)
+    if is_silent or isinstance(error, requests.exceptions.Timeout):
+        return ErrorKind.TIMEOUT
+    return ErrorKind.CONNECT if isinstance(error, requests.exceptions.ConnectionError) else ErrorKind.CUT
 
 
 def status_error(status: int) -> ErrorKind | None:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 # Options that a report shows: how the test was made, without secrets.
-_SHOWN_LOAD = ("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate")
-_SHOWN = (*_SHOWN_LOAD, "max_tokens", "temperature", "body", "prompts", "think", "seed")
+_SHOWN = (
+    *("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate"),
+    *("max_tokens", "temperature", "body", "prompts", "think", "seed"),
+)
 _FORMATS = {"json": "JSON", "markdown": "Markdown", "html": "HTML"}
 
 

@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from loadtests.client import Measures
 from loadtests.server import ServerCounts
-from loadtests.summary import Slo, Summary, summarise
+from loadtests.summary import Slo, summarise
 from vllm_spec_tools.report import Report, Table
 from vllm_spec_tools.report.provenance import model_name
 
@@ -18,6 +18,8 @@ _DIGITS = 3
 # From this time on, in seconds, times are shown in seconds.
 _LONG = 10.0
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
+_SHARES = ("p50", "p95", "p99")
+_BOTH_COUNT = ("prompt_tokens", "output_tokens")
 _NOTE = (
     "TTFT: time to first token. TPOT: time per output token after the first. Gaps: from one chunk to the next. Tokens "
     "per chunk: mean; more than 1 shows speculation. Times and tokens are those of successful requests; requests given "
@@ -86,12 +88,12 @@ class Result:
         return [one for of_scenario in self.measures.values() for one in of_scenario]
 
     @cached_property
-    def total(self) -> Summary:
+    def total(self) -> dict[str, Any]:
         """Figures of all scenarios together."""
         return summarise(self.everything, self.slo)
 
     @cached_property
-    def scenarios(self) -> dict[str, Summary]:
+    def scenarios(self) -> dict[str, dict[str, Any]]:
         """Figures by scenario, in the order of their names."""
         return {name: summarise(found, self.slo) for name, found in sorted(self.measures.items())}
 
@@ -103,53 +105,63 @@ class Result:
     @property
     def counts_agree(self) -> bool | None:
         """Whether server and clients counted the same requests and tokens; None without the server's counts."""
-        server, total = self.server, self.total
-        if server is None:
+        if self.server is None:
             return None
-        counted = (server.requests, server.prompt_tokens, server.output_tokens)
-        return counted == (total.succeeded, total.prompt_tokens, total.output_tokens)
+        tokens = all(getattr(self.server, key) == self.total[key] for key in _BOTH_COUNT)
+        return tokens and self.server.requests == self.total["succeeded"]
 
 
 def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
     """Makes the report: success, throughput and latency first, then whether the server counted the same."""
-    processes = f" by {result.workers} worker processes" if result.workers else ""
+    total, processes = result.total, f" by {result.workers} worker processes" if result.workers else ""
     problems = []
-    if failed := result.total.requests - result.total.succeeded:
+    if failed := total["requests"] - total["succeeded"]:
         problems.append(f"{count(failed)} requests failed.")
     if result.missing_workers:
         problems.append(f"{result.missing_workers} of {result.workers} worker processes sent no last samples.")
+    server: dict[str, Any] | None = None
+    if result.server is not None:
+        server = asdict(result.server) | {
+            "acceptance_rate": result.server.acceptance_rate,
+            "acceptance_length": result.server.acceptance_length,
+            "agrees_with_clients": result.counts_agree,
+        }
     return Report(
         "loadtest",
         f"Load test of {model_name(result.model)}",
         origin,
-        conclusion=[_outcome(result), _server_check(result)],
-        tables=list(_tables(result)),
-        notes=[_NOTE, f"{result.host} was under load for {number(result.total.window_seconds)} s{processes}."],
+        conclusion=[_outcome(total), _server_check(result)],
+        tables=list(_tables(result, server)),
+        notes=[_NOTE, f"{result.host} was under load for {number(total['window_seconds'])} s{processes}."],
         problems=problems,
-        data=_data(result),
+        data={
+            "model": result.model,
+            "options": {"host": result.host, **result.options},
+            "workers": {"count": result.workers, "missing": result.missing_workers},
+            "sent": result.sent,
+            "given_up": result.given_up,
+            "all": total,
+            "scenarios": result.scenarios,
+            "server": server,
+        },
     )
 
 
-def _outcome(result: Result) -> str:
-    total = result.total
-    if not total.requests:
-        return "No request ended."
-    failed = total.requests - total.succeeded
-    if not total.succeeded:
-        return f"All {count(total.requests)} requests failed."
-    outcome = f"All {count(total.requests)} requests succeeded"
+def _outcome(total: Mapping[str, Any]) -> str:
+    failed = total["requests"] - total["succeeded"]
+    if not total["succeeded"]:
+        return f"All {count(failed)} requests failed." if failed else "No request ended."
+    outcome = f"All {count(total['requests'])} requests succeeded"
     if failed:
-        outcome = f"{count(failed)} of {count(total.requests)} requests failed"
-    figures = [f"{number(total.requests_per_second)} requests/s"]
-    figures.append(f"{number(total.output_tokens_per_second)} output tokens/s")
-    for name, found in (("TTFT", total.ttft), ("TPOT", total.tpot)):
-        if found is not None:
-            figures.append(f"{name} p95 {time_text(found.p95)}")
+        outcome = f"{count(failed)} of {count(total['requests'])} requests failed"
+    figures = [f"{number(total['requests_per_second'])} requests/s"]
+    figures.append(f"{number(total['output_tokens_per_second'])} output tokens/s")
+    figures += [f"{_LATENCIES[key]} p95 {time_text(total[key]['p95'])}" for key in ("ttft", "tpot") if total[key]]
     sentence = f"{outcome}: {', '.join(figures)}."
-    if total.goodput is not None:
-        limits = {key: limit for key, limit in asdict(total.goodput.slo).items() if limit is not None}
+    if total["goodput"] is not None:
+        limits = {key: limit for key, limit in total["goodput"]["slo"].items() if limit is not None}
         slo = ", ".join(f"{_LATENCIES[key]} ≤ {time_text(limit)}" for key, limit in limits.items())
-        sentence += f" {percent(total.goodput.share)} met the SLO ({slo})."
+        sentence += f" {percent(total['goodput']['share'])} met the SLO ({slo})."
     return sentence
 
 
@@ -158,26 +170,24 @@ def _server_check(result: Result) -> str:
     server, total = result.server, result.total
     if server is None:
         return "The server's /metrics could not be read."
+    requests, prompt_tokens, tokens = (count(total[key]) for key in ("succeeded", *_BOTH_COUNT))
     if result.counts_agree:
-        return (
-            f"The server counted the same {count(total.succeeded)} requests, {count(total.prompt_tokens)} prompt "
-            f"tokens and {count(total.output_tokens)} output tokens."
-        )
+        same = f"{requests} requests, {prompt_tokens} prompt tokens and {tokens} output tokens"
+        return f"The server counted the same {same}."
     amounts = (
-        (total.requests - total.succeeded, "requests failed"),
+        (total["requests"] - total["succeeded"], "requests failed"),
         (result.given_up, "were given up at the end"),
         (result.missing_workers, "workers sent no last samples"),
     )
     reasons = ", ".join(f"{count(amount)} {words}" for amount, words in amounts if amount)
     return (
         f"The server counted {count(server.requests)} requests and {count(server.output_tokens)} output tokens, the "
-        f"clients {count(total.succeeded)} and {count(total.output_tokens)} "
-        f"({reasons or 'does the server have other clients?'})."
+        f"clients {requests} and {tokens} ({reasons or 'does the server have other clients?'})."
     )
 
 
-def _tables(result: Result) -> Iterator[Table]:
-    percentiles = [f"{name} {share}" for name in _LATENCIES.values() for share in ("p50", "p95", "p99")]
+def _tables(result: Result, server: Mapping[str, Any] | None) -> Iterator[Table]:
+    percentiles = [f"{name} {share}" for name in _LATENCIES.values() for share in _SHARES]
     header = ["scenario", "requests", "failed", *percentiles, "gap p95", "tokens per chunk", "tokens/s per stream p50"]
     summaries = {"all": result.total, **result.scenarios}
     yield Table("Requests by scenario; times in ms", header, [_row(*one) for one in summaries.items()])
@@ -189,47 +199,23 @@ def _tables(result: Result) -> Iterator[Table]:
             for kind, amount in Counter(one.error for one in failed if one.error is not None).most_common()
         ]
         yield Table("Errors", ["kind", "message of the first", "requests", "share"], rows, text_columns=2)
-    if result.server is not None:
-        total, server = result.total, result.server
+    if server is not None:
         rows = [
-            ["requests", count(total.succeeded), count(server.requests)],
-            ["prompt tokens", count(total.prompt_tokens), count(server.prompt_tokens)],
-            ["output tokens", count(total.output_tokens), count(server.output_tokens)],
-            ["draft tokens", "", count(server.draft_tokens)],
-            ["draft tokens accepted", "", count(server.accepted_tokens)],
-            ["acceptance rate", "", percent(server.acceptance_rate)],
-            ["acceptance length", "", number(server.acceptance_length)],
-            ["KV cache in use at the end", "", percent(server.kv_usage)],
+            ["requests", count(result.total["succeeded"]), count(server["requests"])],
+            *([key.replace("_", " "), count(result.total[key]), count(server[key])] for key in _BOTH_COUNT),
+            ["draft tokens", "", count(server["draft_tokens"])],
+            ["acceptance rate", "", percent(server["acceptance_rate"])],
+            ["acceptance length", "", number(server["acceptance_length"])],
+            ["KV cache in use at the end", "", percent(server["kv_usage"])],
         ]
         yield Table("Counts of clients and server", ["", "clients", "server"], rows, _SERVER_NOTE)
 
 
-def _row(scenario: str, summary: Summary) -> list[str]:
-    cells = [scenario, count(summary.requests), count(summary.requests - summary.succeeded)]
-    for key in _LATENCIES:
-        found = getattr(summary, key)
-        cells += [UNKNOWN] * 3 if found is None else [milliseconds(time) for time in (found.p50, found.p95, found.p99)]
-    gaps, sizes, speed = summary.gaps, summary.tokens_per_chunk, summary.stream_tokens_per_second
-    cells.append(milliseconds(None if gaps is None else gaps.p95))
-    cells.append(number(None if sizes is None else sizes.mean))
-    return [*cells, number(None if speed is None else speed.p50)]
+def _row(scenario: str, summary: Mapping[str, Any]) -> list[str]:
+    def shown(key: str, figure: str, show: Callable[[float | None], str] = milliseconds) -> str:
+        return show(None if summary[key] is None else summary[key][figure])
 
-
-def _data(result: Result) -> dict[str, Any]:
-    server: dict[str, Any] | None = None
-    if result.server is not None:
-        server = asdict(result.server) | {
-            "acceptance_rate": result.server.acceptance_rate,
-            "acceptance_length": result.server.acceptance_length,
-            "agrees_with_clients": result.counts_agree,
-        }
-    return {
-        "model": result.model,
-        "options": {"host": result.host, **result.options},
-        "workers": {"count": result.workers, "missing": result.missing_workers},
-        "sent": result.sent,
-        "given_up": result.given_up,
-        "all": asdict(result.total),
-        "scenarios": {name: asdict(summary) for name, summary in result.scenarios.items()},
-        "server": server,
-    }
+    cells = [scenario, count(summary["requests"]), count(summary["requests"] - summary["succeeded"])]
+    cells += [shown(key, share) for key in _LATENCIES for share in _SHARES]
+    others = [shown("tokens_per_chunk", "mean", number), shown("stream_tokens_per_second", "p50", number)]
+    return [*cells, shown("gaps", "p95"), *others]

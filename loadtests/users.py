@@ -101,6 +101,7 @@ class ClosedLoopUser(LoadUser):
 
     abstract = True
     scenario: str
+    weight = 2
 
     def on_start(self) -> None:
         """Opens the user's own connection."""
@@ -133,21 +134,18 @@ class CodeCompletion(ClosedLoopUser):
 class CopyHeavyEdit(ClosedLoopUser):
     """Rewrites a text with small changes: most output can be copied from the prompt."""
 
-    weight = 2
     scenario = "edit"
 
 
 class Extraction(ClosedLoopUser):
     """Extracts short answers from a longer text."""
 
-    weight = 2
     scenario = "extract"
 
 
 class OpenChat(ClosedLoopUser):
     """Chats, through the chat API."""
 
-    weight = 2
     scenario = "chat"
 
 

@@ -67,25 +67,22 @@ def report(found: Result) -> Report:
 
 def test_rates_and_figures_are_of_requests_that_succeeded_over_the_whole_window() -> None:
     summary = MIXED.total
-    assert (summary.window_seconds, summary.requests, summary.succeeded) == (pytest.approx(8.9), 30, 28)
-    assert summary.errors == {"cut": 1, "http_5xx": 1}
-    assert (summary.output_tokens, summary.prompt_tokens) == (588, 280)
-    assert summary.output_tokens_per_second == pytest.approx(588 / 8.9)
-    assert summary.ttft is not None
-    assert (summary.ttft.count, summary.ttft.max) == (28, 0.4)
-    assert summary.tokens_per_chunk is not None
-    assert summary.tokens_per_chunk.mean == pytest.approx(21 / 11)
+    assert (summary["window_seconds"], summary["requests"], summary["succeeded"]) == (pytest.approx(8.9), 30, 28)
+    assert summary["errors"] == {"cut": 1, "http_5xx": 1}
+    assert (summary["output_tokens"], summary["prompt_tokens"]) == (588, 280)
+    assert summary["output_tokens_per_second"] == pytest.approx(588 / 8.9)
+    assert (summary["ttft"]["count"], summary["ttft"]["max"]) == (28, 0.4)
+    assert summary["tokens_per_chunk"]["mean"] == pytest.approx(21 / 11)
     for measures in ([], [answered(0, tokens=1)]):
-        json.dumps(dataclasses.asdict(summarise(measures, Slo(ttft=1))), allow_nan=False)
+        json.dumps(summarise(measures, Slo(ttft=1)), allow_nan=False)
     found = distribution([None, *(float(value) for value in range(101))])
     assert found is not None
-    assert (found.count, found.p50, found.p95, found.p99) == (101, 50, 95, 99)
+    assert [found[key] for key in ("count", "min", "p50", "p95", "p99")] == [101, 0, 50, 95, 99]
 
 
 def test_goodput_counts_requests_that_keep_every_limit() -> None:
-    goodput = MIXED.total.goodput
-    assert goodput is not None
-    assert (goodput.good, goodput.share) == (14, 14 / 30)
+    goodput = MIXED.total["goodput"]
+    assert (goodput["good"], goodput["share"]) == (14, 14 / 30)
     slo = Slo(tpot=0.1)
     assert slo.is_met(answered(0, tpot=0.1))
     assert not slo.is_met(answered(0, tpot=0.101))
