@@ -21,7 +21,7 @@ from loadtests.options import (
     without_credentials,
 )
 from loadtests.report import Result, report_of
-from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
+from loadtests.server import ServerNotThereError, ServerUnderTest, counts_between
 from loadtests.users import OpenLoop, Samples
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
@@ -114,7 +114,7 @@ class LoadTest:
             slo=slo_of(self._options),
             measures=self.samples.measures,
             sent=self.samples.sent,
-            server=None if self._before is None or after is None else ServerCounts.between(self._before, after),
+            server=None if self._before is None or after is None else counts_between(self._before, after),
             workers=self._workers,
             missing_workers=len(self.missing),
         )

@@ -3,12 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from loadtests.client import Measures
-from loadtests.server import ServerCounts
 from loadtests.summary import Slo, summarise
 from vllm_spec_tools.report import Report, Table
 from vllm_spec_tools.report.provenance import model_name
@@ -78,7 +77,7 @@ class Result:
     slo: Slo | None
     measures: Mapping[str, Sequence[Measures]]
     sent: int
-    server: ServerCounts | None
+    server: Mapping[str, float | None] | None
     workers: int = 0
     missing_workers: int = 0
 
@@ -107,8 +106,8 @@ class Result:
         """Whether server and clients counted the same requests and tokens; None without the server's counts."""
         if self.server is None:
             return None
-        tokens = all(getattr(self.server, key) == self.total[key] for key in _BOTH_COUNT)
-        return tokens and self.server.requests == self.total["succeeded"]
+        tokens = all(self.server[key] == self.total[key] for key in _BOTH_COUNT)
+        return tokens and self.server["requests"] == self.total["succeeded"]
 
 
 def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
@@ -119,19 +118,13 @@ def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
         problems.append(f"{count(failed)} requests failed.")
     if result.missing_workers:
         problems.append(f"{result.missing_workers} of {result.workers} worker processes sent no last samples.")
-    server: dict[str, Any] | None = None
-    if result.server is not None:
-        server = asdict(result.server) | {
-            "acceptance_rate": result.server.acceptance_rate,
-            "acceptance_length": result.server.acceptance_length,
-            "agrees_with_clients": result.counts_agree,
-        }
+    server = None if result.server is None else {**result.server, "agrees_with_clients": result.counts_agree}
     return Report(
         "loadtest",
         f"Load test of {model_name(result.model)}",
         origin,
         conclusion=[_outcome(total), _server_check(result)],
-        tables=list(_tables(result, server)),
+        tables=list(_tables(result)),
         notes=[_NOTE, f"{result.host} was under load for {number(total['window_seconds'])} s{processes}."],
         problems=problems,
         data={
@@ -180,13 +173,12 @@ def _server_check(result: Result) -> str:
         (result.missing_workers, "workers sent no last samples"),
     )
     reasons = ", ".join(f"{count(amount)} {words}" for amount, words in amounts if amount)
-    return (
-        f"The server counted {count(server.requests)} requests and {count(server.output_tokens)} output tokens, the "
-        f"clients {requests} and {tokens} ({reasons or 'does the server have other clients?'})."
-    )
+    theirs = f"{count(server['requests'])} requests and {count(server['output_tokens'])} output tokens"
+    reasons = reasons or "does the server have other clients?"
+    return f"The server counted {theirs}, the clients {requests} and {tokens} ({reasons})."
 
 
-def _tables(result: Result, server: Mapping[str, Any] | None) -> Iterator[Table]:
+def _tables(result: Result) -> Iterator[Table]:
     percentiles = [f"{name} {share}" for name in _LATENCIES.values() for share in _SHARES]
     header = ["scenario", "requests", "failed", *percentiles, "gap p95", "tokens per chunk", "tokens/s per stream p50"]
     summaries = {"all": result.total, **result.scenarios}
@@ -199,7 +191,7 @@ def _tables(result: Result, server: Mapping[str, Any] | None) -> Iterator[Table]
             for kind, amount in Counter(one.error for one in failed if one.error is not None).most_common()
         ]
         yield Table("Errors", ["kind", "message of the first", "requests", "share"], rows, text_columns=2)
-    if server is not None:
+    if (server := result.server) is not None:
         rows = [
             ["requests", count(result.total["succeeded"]), count(server["requests"])],
             *([key.replace("_", " "), count(result.total[key]), count(server[key])] for key in _BOTH_COUNT),

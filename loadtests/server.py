@@ -1,7 +1,6 @@
 """The server under test: its model, its `/metrics`, and what it counted during a load test."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import requests
@@ -9,7 +8,7 @@ import requests
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ExpositionError, ServerMetrics
 
-# Names of counters, and of gauges, by field of `ServerCounts`.
+# Names of counters, and of gauges, by their names in reports.
 COUNTERS = {
     "requests": "vllm:request_success_total",
     "prompt_tokens": "vllm:prompt_tokens_total",
@@ -92,38 +91,16 @@ def is_idle(metrics: ServerMetrics) -> bool:
     return all(metrics.totals.get(name) == 0 for name in GAUGES.values())
 
 
-@dataclass(frozen=True)
-class ServerCounts:
-    """Increase of a server's counters during a load test, and its gauges at the end. None: not exported.
+def counts_between(before: ServerMetrics, after: ServerMetrics) -> dict[str, float | None]:
+    """Increase of a server's counters from one scrape to the next, and its gauges at the end. None: not exported.
 
     `requests` ended without an error; `output_tokens` includes tokens for clients that disconnected; `drafts`,
     `draft_tokens` and `accepted_tokens` are verified ones; `kv_usage` is the share of the KV cache in use.
+    `acceptance_length` is 1 + accepted tokens / drafts; both acceptances are None without drafts.
     """
-
-    requests: float | None
-    prompt_tokens: float | None
-    output_tokens: float | None
-    drafts: float | None
-    draft_tokens: float | None
-    accepted_tokens: float | None
-    proposer_errors: float | None
-    kv_usage: float | None
-    running: float | None
-    waiting: float | None
-
-    @classmethod
-    def between(cls, before: ServerMetrics, after: ServerMetrics) -> "ServerCounts":
-        """The counts from one scrape to the next."""
-        increases = {field: after.increase(before, name) for field, name in COUNTERS.items()}
-        return cls(**increases, **{field: after.totals.get(name) for field, name in GAUGES.items()})
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted / draft tokens; None without drafts."""
-        known = self.draft_tokens and self.accepted_tokens is not None
-        return self.accepted_tokens / self.draft_tokens if known else None  # type: ignore[operator]
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """1 + accepted tokens / drafts: tokens per step with a draft. None without drafts."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts and self.accepted_tokens is not None else None
+    counts = {field: after.increase(before, name) for field, name in COUNTERS.items()}
+    counts |= {field: after.totals.get(name) for field, name in GAUGES.items()}
+    drafts, tokens, accepted = (counts[key] or 0 for key in ("drafts", "draft_tokens", "accepted_tokens"))
+    counts["acceptance_rate"] = accepted / tokens if tokens else None
+    counts["acceptance_length"] = 1 + accepted / drafts if drafts else None
+    return counts

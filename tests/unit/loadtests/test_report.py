@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.client import ErrorKind, Measures
 from loadtests.report import Result, count, number, percent, report_of, time_text
-from loadtests.server import GAUGES, ServerCounts, ServerNotThereError, ServerUnderTest, is_idle
+from loadtests.server import COUNTERS, GAUGES, ServerNotThereError, ServerUnderTest, counts_between, is_idle
 from loadtests.summary import Slo, distribution, summarise
 from tests.unit.loadtests.mock import mock
 from vllm_spec_plugin.schema.errors import UserError
@@ -18,7 +18,9 @@ from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.report import Report, write
 from vllm_spec_tools.report.provenance import provenance
 
-SERVER = ServerCounts(40.0, 400.0, 5100.0, 1000.0, 4000.0, 2500.0, 0.0, 0.25, 0.0, 0.0)
+AMOUNTS = (40, 400, 5100, 1000, 4000, 2500, 0, 0.25, 0, 0)
+SERVER: dict[str, float | None] = dict(zip((*COUNTERS, *GAUGES), AMOUNTS, strict=True))
+SERVER |= {"acceptance_rate": 0.625, "acceptance_length": 3.5}
 
 
 def answered(at: float, ttft: float = 0.2, tpot: float = 0.05, tokens: int = 21) -> Measures:
@@ -96,7 +98,7 @@ def test_goodput_counts_requests_that_keep_every_limit() -> None:
 
 
 def test_a_report_begins_with_outcome_figures_and_whether_the_server_agrees(tmp_path: Path) -> None:
-    agreeing = dataclasses.replace(SERVER, requests=2.0, prompt_tokens=20.0, output_tokens=42.0)
+    agreeing = SERVER | {"requests": 2.0, "prompt_tokens": 20.0, "output_tokens": 42.0}
     good = result({"chat": [answered(0.0), answered(1.0)]}, server=agreeing)
     assert list(report(good).conclusion) == [
         "All 2 requests succeeded: 0.909 requests/s, 19.1 output tokens/s, TTFT p95 200 ms, TPOT p95 50.0 ms.",
@@ -145,11 +147,11 @@ def test_counters_are_differences_and_gauges_are_not() -> None:
     drafts = {"drafts": 20.0, "draft_tokens": 80.0, "accepted_tokens": 50.0}
     drafts = {f"vllm:spec_decode_num_{name}_total": value for name, value in drafts.items()}
     after = {"vllm:generation_tokens_total": 135.0, "vllm:num_requests_running": 2.0} | drafts
-    found = ServerCounts.between(ServerMetrics(before), ServerMetrics(after))
-    assert (found.output_tokens, found.running, found.requests) == (120, 2, None)
-    assert (found.acceptance_rate, found.acceptance_length) == (50 / 80, 3.5)
-    idle = ServerCounts.between(ServerMetrics(after), ServerMetrics(after))
-    assert (idle.drafts, idle.acceptance_rate, idle.acceptance_length) == (0, None, None)
+    found = counts_between(ServerMetrics(before), ServerMetrics(after))
+    assert (found["output_tokens"], found["running"], found["requests"]) == (120, 2, None)
+    assert (found["acceptance_rate"], found["acceptance_length"]) == (50 / 80, 3.5)
+    idle = counts_between(ServerMetrics(after), ServerMetrics(after))
+    assert (idle["drafts"], idle["acceptance_rate"], idle["acceptance_length"]) == (0, None, None)
 
 
 def test_a_server_names_its_model_and_is_idle_with_all_gauges_at_zero() -> None:
