@@ -146,7 +146,7 @@ class StreamingClient:
                 if (failed := status_error(response.status_code)) is not None:
                     raise StreamError(failed, f"HTTP {response.status_code}: {response.text[:_MOST_MESSAGE]}")
                 # Without a size: a read of a size would wait until the buffer is full.
-                for line in response.iter_lines(chunk_size=None):
+                for line in response.iter_lines(chunk_size=None):  # type: ignore[call-overload]
                     # Read to the end, also after [DONE]: else the connection could not be used again.
                     if failure[0] is None or not line.startswith(b"data:"):
                         continue

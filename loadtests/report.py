@@ -1,7 +1,6 @@
 """The result of a load test and its report, for all formats of the report kit."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,9 +112,7 @@ class Result:
 def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
     """Makes the report: success, throughput and latency first, then whether the server counted the same."""
     total, processes = result.total, f" by {result.workers} worker processes" if result.workers else ""
-    problems = []
-    if failed := total["requests"] - total["succeeded"]:
-        problems.append(f"{count(failed)} requests failed.")
+    problems = [f"Requests that failed ({kind}): {count(amount)}." for kind, amount in total["errors"].items()]
     if result.missing_workers:
         problems.append(f"{result.missing_workers} of {result.workers} worker processes sent no last samples.")
     server = None if result.server is None else {**result.server, "agrees_with_clients": result.counts_agree}
@@ -183,14 +180,6 @@ def _tables(result: Result) -> Iterator[Table]:
     header = ["scenario", "requests", "failed", *percentiles, "gap p95", "tokens per chunk", "tokens/s per stream p50"]
     summaries = {"all": result.total, **result.scenarios}
     yield Table("Requests by scenario; times in ms", header, [_row(*one) for one in summaries.items()])
-    if failed := [one for one in result.everything if one.error is not None]:
-        # The dict keeps the last message of each kind: that of the earliest failure in this order.
-        examples = {one.error: one.message for one in sorted(failed, key=lambda one: -one.ended)}
-        rows = [
-            [kind.value, examples[kind] or UNKNOWN, count(amount), percent(amount / len(result.everything))]
-            for kind, amount in Counter(one.error for one in failed if one.error is not None).most_common()
-        ]
-        yield Table("Errors", ["kind", "message of the first", "requests", "share"], rows, text_columns=2)
     if (server := result.server) is not None:
         rows = [
             ["requests", count(result.total["succeeded"]), count(server["requests"])],

@@ -52,15 +52,12 @@ class ServerUnderTest:
         Raises:
             ServerNotThereError: it lists none.
         """
-        url = f"{self._host}/v1/models"
         try:
-            response = self._session.get(url, timeout=_TIMEOUT)
-            response.raise_for_status()
-            model: dict[str, Any] = response.json()["data"][0]
+            model: dict[str, Any] = self._get("/v1/models").json()["data"][0]
             return model | {"id": str(model["id"])}
         except (requests.exceptions.RequestException, LookupError, TypeError, ValueError) as error:
             raise ServerNotThereError(
-                f"{url} does not name a model ({error}); is the server up, is --host right?"
+                f"{self._host}/v1/models does not name a model ({error}); is the server up, is --host right?"
             ) from None
 
     def metrics(self) -> ServerMetrics:
@@ -70,11 +67,14 @@ class ServerUnderTest:
             ServerNotThereError: the server does not answer, or not in Prometheus' text format.
         """
         try:
-            response = self._session.get(f"{self._host}/metrics", timeout=_TIMEOUT)
-            response.raise_for_status()
-            return ServerMetrics.parse(response.text)
+            return ServerMetrics.parse(self._get("/metrics").text)
         except (requests.exceptions.RequestException, ExpositionError) as error:
             raise ServerNotThereError(f"{self._host}/metrics cannot be read ({error})") from None
+
+    def _get(self, path: str) -> requests.Response:
+        response = self._session.get(self._host + path, timeout=_TIMEOUT)
+        response.raise_for_status()
+        return response
 
     def idle_metrics(self, within: float = 20.0) -> ServerMetrics:
         """A scrape with no request running or waiting, or the one after `within` seconds. Raises as `metrics`."""

@@ -108,7 +108,7 @@ def test_a_report_begins_with_outcome_figures_and_whether_the_server_agrees(tmp_
     lacking = report(dataclasses.replace(MIXED, sent=33, workers=4, missing_workers=1))
     assert "46.7% met the SLO (TTFT ≤ 300 ms, TPOT ≤ 60.0 ms)" in lacking.conclusion[0]
     assert all(words in lacking.conclusion[1] for words in ("2 requests failed", "3 were given up", "1 workers"))
-    assert len(lacking.problems) == 2
+    assert len(lacking.problems) == 3
     write(lacking, json=tmp_path / "a.json", html=tmp_path / "a.html", markdown=tmp_path / "a.md")
     found = json.loads((tmp_path / "a.json").read_text())
     assert (found["all"]["requests"], found["all"]["goodput"]["good"]) == (30, 14)
@@ -124,13 +124,13 @@ def test_tests_that_show_little_have_a_report_too(measures: Any, tmp_path: Path)
     write(found, html=tmp_path / "a.html", markdown=tmp_path / "a.md")
 
 
-def test_tables_have_each_scenario_and_error_and_both_counts() -> None:
-    scenarios, errors, counts = report(MIXED).tables
+def test_tables_have_each_scenario_and_both_counts() -> None:
+    scenarios, counts = report(MIXED).tables
     rows = {name: cells for name, *cells in scenarios.rows}
     assert list(rows) == ["all", "chat", "edit"]
     assert {len(cells) + 1 for cells in rows.values()} == {len(scenarios.header)}
     assert rows["chat"] == ["16", "2", *["200"] * 3, *["50.0"] * 3, *["1,200"] * 3, "100", "1.91", "17.5"]
-    assert sorted(errors.rows) == [["cut", "gone", "1", "3.3%"], ["http_5xx", "full", "1", "3.3%"]]
+    assert report(MIXED).problems == ["Requests that failed (cut): 1.", "Requests that failed (http_5xx): 1."]
     assert ["output tokens", "588", "5,100"] in counts.rows
     assert ["acceptance rate", "", "62.5%"] in counts.rows
 
