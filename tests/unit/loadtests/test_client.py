@@ -68,6 +68,17 @@ def test_a_client_that_leaves_has_what_came_before(sound: StreamingClient) -> No
     assert measure(sound.ask(COMPLETIONS, body())).error is None
 
 
+def test_a_connection_is_not_used_again_after_a_pause(sound: StreamingClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    sound.ask(COMPLETIONS, body())
+    monkeypatch.setattr(sound._session, "close", lambda: closed.append(True))
+    sound.ask(COMPLETIONS, body())
+    assert not closed
+    monkeypatch.setattr("loadtests.client._MAX_IDLE", 0.0)
+    sound.ask(COMPLETIONS, body())
+    assert closed
+
+
 def test_failures_are_told_apart(sound: StreamingClient) -> None:
     with mock(error_rate=1) as server, closing(StreamingClient(server.base_url)) as client:
         found = [measure(client.ask(COMPLETIONS, body())) for _ in range(3)]
@@ -161,4 +172,4 @@ def test_usages_serve_where_ids_are_missing_and_chunks_without_tokens_do_not_cou
     assert found.gaps == pytest.approx((0.5,))
     unknown = measured((0.5, StreamChunk(True)), (0.9, StreamChunk(True)))
     assert (unknown.tokens_per_chunk, unknown.output_tokens, unknown.e2e) == (None, None, 0.9)
-    assert measured().ttft is None
+    assert (measured().ttft, measured().output_tokens) == (None, None)
