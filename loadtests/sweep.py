@@ -63,7 +63,7 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Mapping
     """
     sent, expected, total = int(report["sent"]), rate * seconds, report["all"]
     is_short = sent < expected - _DEVIATIONS * math.sqrt(expected) - 1
-    found = {name: None if total[name] is None else total[name]["p95"] for name in goals}
+    found: dict[str, Any] = {name: None if total[name] is None else total[name]["p95"] for name in goals}
     missed = [f"{name.upper()} p95 {time_text(time)}" for name, time in found.items() if (time or 0) > goals[name]]
     amounts = {"failed": total["requests"] - total["succeeded"], "not answered": report["given_up"]}
     missed += [f"{amount} requests {words}" for words, amount in amounts.items() if amount]
@@ -195,7 +195,7 @@ def main(
     if baseline:
         arms[WITHOUT] = (baseline_host, "") if baseline_host else (host, '{"vllm_xargs": {"spec": "off"}}')
     trials: dict[str, list[Trial]] = {arm: [] for arm in arms}
-    models = []
+    models: list[str] = []
 
     def attempt(arm: str, rate: float) -> bool:
         length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +55,19 @@ def test_what_cannot_be_run_fails(options: tuple[str, ...], status: int, words: 
     assert words in done.stderr + done.stdout
 
 
-CLIENTS = {"requests": 100, "succeeded": 100, "errors": {}, "output_tokens": 6000, "prompt_tokens": 9000}
+CLIENTS: dict[str, Any] = {
+    "requests": 100,
+    "succeeded": 100,
+    "errors": {},
+    "output_tokens": 6000,
+    "prompt_tokens": 9000,
+}
 CLIENTS |= {"output_tokens_per_second": 400.0}
-SERVER = {"requests": 100.0, "output_tokens": 6000.0, "prompt_tokens": 9000.0, "draft_tokens": 4000.0}
+SERVER: dict[str, Any] = {"requests": 100.0, "output_tokens": 6000.0, "prompt_tokens": 9000.0, "draft_tokens": 4000.0}
 SERVER |= {"accepted_tokens": 2500.0, "proposer_errors": 0.0, "kv_usage": 0.0, "running": 0.0, "waiting": 0.0}
 
 
-def failed(clients: Mapping[str, Any], server: Mapping[str, Any], status: int | None = 0) -> list[str]:
+def failed(clients: dict[str, Any], server: dict[str, Any], status: int | None = 0) -> list[str]:
     found = load_checks("ramp", {"all": CLIENTS | clients, "server": SERVER | server}, status, has_plugin=True)
     return [verdict.check for verdict in found if not verdict.passed]
 
@@ -107,7 +112,11 @@ def test_outputs_are_equal_or_part_where_two_tokens_tie() -> None:
     asked: list[Tokens] = []
 
     def top_two(gap: float) -> Any:
-        return lambda text: asked.append(text) or {12: -1.0, 99: -1.0 - gap}
+        def found(text: Tokens) -> dict[int, float]:
+            asked.append(text)
+            return {12: -1.0, 99: -1.0 - gap}
+
+        return found
 
     assert agreement_check(SAME, EXPECTED, top_two(9.0)).passed
     assert not asked
@@ -130,10 +139,10 @@ def test_clients_that_stay_are_answered_and_faults_of_each_kind_are_counted() ->
     assert not faults_check(errors, None).passed
     assert not any(faults_check(errors | {reason: 0.0}, 100.0).passed for reason in errors)
     names = [one.name for one in bad_requests("m", 2048)]
-    answers = [(name, 400) for name in names]
-    assert refusal_check(answers, len(set(names))).passed
-    assert not refusal_check(answers[1:], len(names)).passed
-    assert not refusal_check([*answers, (names[4], 500)], len(names)).passed
+    refusals = [(name, 400) for name in names]
+    assert refusal_check(refusals, len(set(names))).passed
+    assert not refusal_check(refusals[1:], len(names)).passed
+    assert not refusal_check([*refusals, (names[4], 500)], len(names)).passed
 
 
 def test_some_clients_stay_some_leave_and_invalid_requests_are_refused() -> None:
