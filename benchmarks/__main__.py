@@ -6,10 +6,6 @@ Only in the repository; what operators run is `vllm-spec`.
 import typer
 
 from benchmarks.commands.coupling import coupling
-from benchmarks.commands.ngram import ngram
-from benchmarks.commands.policy import policy
-from benchmarks.commands.theory import theory
-from benchmarks.commands.verification import verification
 from benchmarks.commands.widen import widen
 from vllm_spec_tools.cli.errors import Commands
 
@@ -20,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (coupling, ngram, policy, theory, verification, widen):
+for command in (coupling, widen):
     app.command()(command)
 
 if __name__ == "__main__":

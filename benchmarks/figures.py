@@ -9,7 +9,6 @@ The first word is one of `SHOW`; results are in docs/benchmarks. Results of seve
 arms of its own. A test compares pages and pictures with the results.
 """
 
-import functools
 import hashlib
 import json
 import math
@@ -30,10 +29,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(
-        ROOT / f"docs/{page}.md"
-        for page in ("benchmarks", "certify", "design/verification", "draft_length", "grammar", "native")
-    ),
+    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "design/verification", "grammar", "native")),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
@@ -157,19 +153,11 @@ def over_vllm(figures: Figures) -> str:
     return figures.table(show, f"tokens/s over vLLM's fastest arm, {figures.rounds}", arms)
 
 
-def lengths(figures: Figures) -> str:
-    """Returns draft tokens per request and step, and the acceptance length."""
-
-    def show(cell: Cell) -> str:
-        drafted = f"{cell['draft_length'] or 0:.2f}"
-        return f"{drafted} ({cell['acceptance_length']:.2f})" if cell["draft_tokens"] else drafted
-
-    return figures.table(show, "draft tokens per request and step (acceptance length)")
-
-
-def latency(name: str, title: str, figures: Figures) -> str:
-    """Returns percentiles of a latency."""
-    return figures.table(lambda cell: show_percentiles(list(cell[name].values())), f"{title}, ms (p50/p95/p99)")
+def ttft(figures: Figures) -> str:
+    """Returns percentiles of the time to first token."""
+    return figures.table(
+        lambda cell: show_percentiles(list(cell["ttft"].values())), "time to first token, ms (p50/p95/p99)"
+    )
 
 
 def greedy(figures: Figures) -> str:
@@ -301,10 +289,7 @@ def hash_of(names: Sequence[str]) -> str:
 SHOW: Mapping[str, Callable[[Figures], str]] = {
     "ratio": ratio,
     "over_vllm": over_vllm,
-    "lengths": lengths,
-    "ttft": functools.partial(latency, "ttft", "time to first token"),
-    "tpot": functools.partial(latency, "tpot", "time per output token"),
-    "latency": functools.partial(latency, "latency", "latency"),
+    "ttft": ttft,
     "greedy": greedy,
     "host": host,
     "coupling": coupling,

@@ -20,11 +20,9 @@ from loadtests.options import (
     slo_of,
     without_credentials,
 )
-from loadtests.report.report import report_of
-from loadtests.report.result import Result
-from loadtests.samples import Samples
-from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
-from loadtests.users import OpenLoop
+from loadtests.report import Result, report_of
+from loadtests.server import ServerNotThereError, ServerUnderTest, counts_between
+from loadtests.users import OpenLoop, Samples
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.report import write
@@ -35,7 +33,7 @@ logger = logging.getLogger(__name__)
 _FINISH, _FINAL, _KEY = "loadtest_finish", "loadtest_final", "loadtest"
 # Seconds that workers have beyond --stop-timeout to send their last samples.
 _WORKER_GRACE = 15.0
-# Defaults of a load profile where Locust's -u and -t are not given.
+# Users and seconds of a load profile where Locust's -u and -t are not given.
 _USERS, _SECONDS = 16, 120.0
 # Users that may be started or stopped per second: the profile itself sets the pace.
 _SPAWN_RATE = 100.0
@@ -62,7 +60,12 @@ class ProfileShape(LoadTestShape):
 
 
 class LoadTest:
-    """One load test, in the process that reports it: Locust's master, or its only process."""
+    """One load test, in the process that reports it: Locust's master, or its only process.
+
+    Attributes:
+        samples: of all users so far.
+        missing: workers that have not sent their last samples.
+    """
 
     current: "LoadTest | None" = None
 
@@ -70,68 +73,54 @@ class LoadTest:
         """Finds the server's model and reads its metrics.
 
         Raises:
-            UserError: an option or the file of prompts is invalid.
-            ServerNotThereError: the server does not answer.
+            UserError: an option or the file of prompts is invalid, or the server does not answer.
         """
-        options = environment.parsed_options
+        self._environment, self._options = environment, environment.parsed_options
+        options = self._options
         check_options(options)
         if options.prompts:
             prompts_of("", options.prompts)
-        self._environment, self._options = environment, options
         self._server = ServerUnderTest(environment.host, options.api_key)
         # Workers get all options from the master, these included.
         options.model = options.model or self._server.first_model()["id"]
         options.rate_users = max(environment.runner.target_user_count or 0, 1)
         self._before = self._scrape()
-        self.samples = Samples.begin()
-        self._workers = set(_clients(environment.runner))
-        self._finished: set[str] = set()
         self._origin = origin_of(options, environment.host)
-        self._started = time.perf_counter()
-
-    def take_final(self, worker: str, payload: dict[str, Any]) -> None:
-        """Takes a worker's last samples."""
-        self.samples.merge(payload)
-        self._finished.add(worker)
+        self.samples = Samples.begin()
+        self.missing = set(_clients(environment.runner))
+        self._workers = len(self.missing)
 
     def collect(self) -> None:
         """Has all workers finish, and waits for their last samples."""
         runner = self._environment.runner
-        self._workers |= set(_clients(runner))
         runner.send_message(_FINISH)
         deadline = time.monotonic() + self._environment.stop_timeout + _WORKER_GRACE
-        while self._missing() and time.monotonic() < deadline:
+        while self.missing and time.monotonic() < deadline:
             lost = {name for name, node in _clients(runner).items() if node.state == STATE_MISSING}
-            if self._missing() <= lost:
+            if self.missing <= lost:
                 break
             gevent.sleep(0.05)
-        if self._missing():
-            names = ", ".join(sorted(self._missing()))
-            logger.error("the report lacks samples of %d workers: %s", len(self._missing()), names)
+        if self.missing:
+            logger.error("the report lacks samples of %d workers: %s", len(self.missing), ", ".join(self.missing))
             self._environment.process_exit_code = 1
-
-    def _missing(self) -> set[str]:
-        return self._workers - self._finished
 
     def report(self) -> None:
         """Writes the reports that the options ask for, and logs the conclusion."""
-        options = self._options
         after = self._scrape()
         result = Result(
-            model=options.model,
+            model=self._options.model,
             host=without_credentials(self._environment.host),
-            started=self._started,
-            options=report_options(options),
-            slo=slo_of(options),
+            options=report_options(self._options),
+            slo=slo_of(self._options),
             measures=self.samples.measures,
             sent=self.samples.sent,
-            server=None if self._before is None or after is None else ServerCounts.between(self._before, after),
-            workers=len(self._workers),
-            missing_workers=len(self._missing()),
+            server=None if self._before is None or after is None else counts_between(self._before, after),
+            workers=self._workers,
+            missing_workers=len(self.missing),
         )
         report = report_of(result, self._origin)
         logger.info("%s", " ".join(report.conclusion))
-        write(report, **vars(files_of(options)))
+        write(report, **vars(files_of(self._options)))
 
     def _scrape(self) -> ServerMetrics | None:
         """The metrics of the idle server; None if it has none."""
@@ -157,8 +146,9 @@ def _init(environment: Any, runner: Any, **more: Any) -> None:
     gevent.get_hub().loop.update_now()
     options = environment.parsed_options
     if isinstance(runner, WorkerRunner):
-        # A worker keeps all user classes: the master alone knows --rate and the names of classes.
-        runner.register_message(_FINISH, _finish, concurrent=True)
+        # A worker keeps all user classes: the master alone knows --rate and the names of classes. Without users it
+        # sends its last samples all the same.
+        runner.register_message(_FINISH, lambda environment, msg, **more: environment.runner.stop(), concurrent=True)
         return
     if isinstance(runner, MasterRunner):
         runner.register_message(_FINAL, _take_final)
@@ -175,10 +165,10 @@ def _init(environment: Any, runner: Any, **more: Any) -> None:
 
 
 def _start(environment: Any, **more: Any) -> None:
-    if isinstance(environment.runner, WorkerRunner):
-        Samples.begin()
-        return
     LoadTest.current = None
+    Samples.begin()
+    if isinstance(environment.runner, WorkerRunner):
+        return
     try:
         LoadTest.current = LoadTest(environment)
     except UserError as error:
@@ -189,23 +179,18 @@ def _start(environment: Any, **more: Any) -> None:
 
 
 def _stop(environment: Any, **more: Any) -> None:
-    runner, test = environment.runner, LoadTest.current
-    if isinstance(runner, WorkerRunner):
-        runner.send_message(_FINAL, Samples.current.take())
-    elif test is not None:
-        if isinstance(runner, MasterRunner):
-            test.collect()
-        test.report()
-
-
-def _finish(environment: Any, msg: Any, **more: Any) -> None:
-    """A worker stops its users; without users it sends its last samples all the same."""
-    environment.runner.stop()
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.send_message(_FINAL, Samples.current.take())
+    elif LoadTest.current is not None:
+        if isinstance(environment.runner, MasterRunner):
+            LoadTest.current.collect()
+        LoadTest.current.report()
 
 
 def _take_final(environment: Any, msg: Any, **more: Any) -> None:
     if LoadTest.current is not None:
-        LoadTest.current.take_final(msg.node_id, msg.data)
+        LoadTest.current.samples.merge(msg.data)
+        LoadTest.current.missing.discard(msg.node_id)
 
 
 def _report_to_master(client_id: str, data: dict[str, Any], **more: Any) -> None:

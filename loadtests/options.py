@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loadtests.stream.client import CHAT, COMPLETIONS
-from loadtests.stream.summary import Slo
+from loadtests.client import CHAT, COMPLETIONS
+from loadtests.summary import Slo
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.prompts import GivenPrompt, read_prompts
 from vllm_spec_tools.report import Files, check_files
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 
 # Options that a report shows: how the test was made, without secrets.
-_SHOWN_LOAD = ("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate")
-_SHOWN = (*_SHOWN_LOAD, "max_tokens", "temperature", "body", "prompts", "think", "seed")
-_FORMATS = {"json": "JSON", "csv": "CSV", "markdown": "Markdown", "html": "HTML", "png": "PNG"}
+_SHOWN = (
+    *("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate"),
+    *("max_tokens", "temperature", "body", "prompts", "think", "seed"),
+)
+_FORMATS = {"json": "JSON", "markdown": "Markdown", "html": "HTML"}
 
 
 def add_options(parser: "LocustArgumentParser") -> None:
@@ -131,8 +133,6 @@ def without_credentials(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-_SPIKE_SHARE = 1 / 16
-
 # Number of users by the most users and the elapsed share of the time, from 0 to below 1.
 LoadProfile = Callable[[int, float], int]
 
@@ -150,12 +150,10 @@ def steps(most: int, elapsed: float) -> int:
 
 def spike(most: int, elapsed: float) -> int:
     """Holds a sixteenth of the users; the third quarter of the time has the most."""
-    return most if 0.5 <= elapsed < 0.75 else max(round(most * _SPIKE_SHARE), 1)
+    return most if 0.5 <= elapsed < 0.75 else max(round(most / 16), 1)
 
 
 PROFILES: Mapping[str, LoadProfile] = {"ramp": ramp, "steps": steps, "spike": spike}
-
-
 FOLDER = Path(__file__).parent / "prompts"
 _KEYS = {"prompt", "messages", "max_tokens", "temperature"}
 

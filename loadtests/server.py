@@ -1,7 +1,6 @@
 """The server under test: its model, its `/metrics`, and what it counted during a load test."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import requests
@@ -9,17 +8,21 @@ import requests
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engines.server_metrics import ExpositionError, ServerMetrics
 
-PREFIX = "vllm:"
-REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = (
-    f"{PREFIX}{name}_total" for name in ("request_success", "prompt_tokens", "generation_tokens")
-)
-DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS = (
-    f"{PREFIX}spec_decode_num_{name}_total" for name in ("drafts", "draft_tokens", "accepted_tokens")
-)
-KV_USAGE, RUNNING, WAITING = (
-    f"{PREFIX}{name}" for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
-)
-PROPOSER_ERRORS = "vllm_spec_plugin:proposer_errors_total"
+# Names of counters, and of gauges, by their names in reports.
+COUNTERS = {
+    "requests": "vllm:request_success_total",
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "output_tokens": "vllm:generation_tokens_total",
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+    "proposer_errors": "vllm_spec_plugin:proposer_errors_total",
+}
+GAUGES = {
+    "kv_usage": "vllm:kv_cache_usage_perc",
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+}
 _TIMEOUT = 10.0
 _POLL_SECONDS = 0.2
 
@@ -49,15 +52,12 @@ class ServerUnderTest:
         Raises:
             ServerNotThereError: it lists none.
         """
-        url = f"{self._host}/v1/models"
         try:
-            response = self._session.get(url, timeout=_TIMEOUT)
-            response.raise_for_status()
-            model: dict[str, Any] = response.json()["data"][0]
+            model: dict[str, Any] = self._get("/v1/models").json()["data"][0]
             return model | {"id": str(model["id"])}
         except (requests.exceptions.RequestException, LookupError, TypeError, ValueError) as error:
             raise ServerNotThereError(
-                f"{url} does not name a model ({error}); is the server up, is --host right?"
+                f"{self._host}/v1/models does not name a model ({error}); is the server up, is --host right?"
             ) from None
 
     def metrics(self) -> ServerMetrics:
@@ -67,11 +67,14 @@ class ServerUnderTest:
             ServerNotThereError: the server does not answer, or not in Prometheus' text format.
         """
         try:
-            response = self._session.get(f"{self._host}/metrics", timeout=_TIMEOUT)
-            response.raise_for_status()
-            return ServerMetrics.parse(response.text)
+            return ServerMetrics.parse(self._get("/metrics").text)
         except (requests.exceptions.RequestException, ExpositionError) as error:
             raise ServerNotThereError(f"{self._host}/metrics cannot be read ({error})") from None
+
+    def _get(self, path: str) -> requests.Response:
+        response = self._session.get(self._host + path, timeout=_TIMEOUT)
+        response.raise_for_status()
+        return response
 
     def idle_metrics(self, within: float = 20.0) -> ServerMetrics:
         """A scrape with no request running or waiting, or the one after `within` seconds. Raises as `metrics`."""
@@ -85,42 +88,19 @@ class ServerUnderTest:
 
 def is_idle(metrics: ServerMetrics) -> bool:
     """Whether no request runs or waits and no KV block is in use."""
-    return all(metrics.totals.get(name) == 0 for name in (KV_USAGE, RUNNING, WAITING))
+    return all(metrics.totals.get(name) == 0 for name in GAUGES.values())
 
 
-@dataclass(frozen=True)
-class ServerCounts:
-    """Increase of a server's counters during a load test, and its gauges at the end. None: not exported.
+def counts_between(before: ServerMetrics, after: ServerMetrics) -> dict[str, float | None]:
+    """Increase of a server's counters from one scrape to the next, and its gauges at the end. None: not exported.
 
     `requests` ended without an error; `output_tokens` includes tokens for clients that disconnected; `drafts`,
     `draft_tokens` and `accepted_tokens` are verified ones; `kv_usage` is the share of the KV cache in use.
+    `acceptance_length` is 1 + accepted tokens / drafts; both acceptances are None without drafts.
     """
-
-    requests: float | None
-    prompt_tokens: float | None
-    output_tokens: float | None
-    drafts: float | None
-    draft_tokens: float | None
-    accepted_tokens: float | None
-    proposer_errors: float | None
-    kv_usage: float | None
-    running: float | None
-    waiting: float | None
-
-    @classmethod
-    def between(cls, before: ServerMetrics, after: ServerMetrics) -> "ServerCounts":
-        """The counts from one scrape to the next."""
-        counters = (REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS, DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS, PROPOSER_ERRORS)
-        increases = [after.increase(before, name) for name in counters]
-        return cls(*increases, *(after.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted / draft tokens; None without drafts."""
-        known = self.draft_tokens and self.accepted_tokens is not None
-        return self.accepted_tokens / self.draft_tokens if known else None  # type: ignore[operator]
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """1 + accepted tokens / drafts: tokens per step with a draft. None without drafts."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts and self.accepted_tokens is not None else None
+    counts = {field: after.increase(before, name) for field, name in COUNTERS.items()}
+    counts |= {field: after.totals.get(name) for field, name in GAUGES.items()}
+    drafts, tokens, accepted = (counts[key] or 0 for key in ("drafts", "draft_tokens", "accepted_tokens"))
+    counts["acceptance_rate"] = accepted / tokens if tokens else None
+    counts["acceptance_length"] = 1 + accepted / drafts if drafts else None
+    return counts

@@ -1,10 +1,9 @@
 """`python -m loadtests.sweep`: the highest request rate at which a server keeps latency goals."""
 
-import functools
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,22 +13,21 @@ from rich.console import Console
 
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
-from loadtests.report.numbers import milliseconds, number, time_text
+from loadtests.report import milliseconds, number, time_text
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.cli.options import ReportFiles, grouped
-from vllm_spec_tools.report import Chart, Line, Measurements, Report, Table, write
+from vllm_spec_tools.report import Report, Table, write
 from vllm_spec_tools.report.provenance import model_name, provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
-# Requests of a trial, at least: the p95 of fewer means little.
-_LEAST_REQUESTS = 40
-# A trial may take this many times `--seconds` to reach them.
-_LONGEST = 5
+# Requests of a trial, at least: the p95 of fewer means little. A trial may take `_LONGEST` times `--seconds` for them.
+_LEAST_REQUESTS, _LONGEST = 40, 5
 _STOP_SECONDS = 20.0
 # Standard deviations by which a Poisson process may miss its rate before the clients are to blame.
 _DEVIATIONS = 4.0
 # The first rate may be halved this often.
 _HALVINGS = 6
+_HEADER = ("arm", "outcome", "requests/s", "requests", "TTFT p95", "TPOT p95", "acceptance length")
 
 
 class SweepError(UserError):
@@ -37,24 +35,12 @@ class SweepError(UserError):
 
 
 @dataclass(frozen=True)
-class Goals:
-    """Limits of the 95th percentiles, in seconds."""
-
-    ttft: float
-    tpot: float
-
-    def __str__(self) -> str:
-        return f"TTFT p95 ≤ {time_text(self.ttft)}, TPOT p95 ≤ {time_text(self.tpot)}"
-
-
-@dataclass(frozen=True)
 class Trial:
     """One request rate for some time.
 
     Attributes:
-        rate: requests per second that were sent, on average of the Poisson process.
-        ttft: p95 of the time to first token, in seconds; None if unknown.
-        tpot: p95 of the time per output token, in seconds; None if unknown.
+        rate: requests per second, on average of the Poisson process; `requests` were sent.
+        ttft: p95 of the time to first token, `tpot` of the time per output token, in seconds; None if unknown.
         acceptance_length: tokens per step with a draft; None without drafts.
         missed: goals that were missed, in words; empty if the trial passed.
         is_short: whether the clients did not reach the rate, so that the trial says nothing about the server.
@@ -68,34 +54,25 @@ class Trial:
     missed: tuple[str, ...]
     is_short: bool = False
 
-    @property
-    def passed(self) -> bool:
-        """Whether all goals were kept."""
-        return not self.missed
 
+def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Mapping[str, float]) -> Trial:
+    """Judges the report of one trial; one whose clients did not reach the rate is not passed.
 
-def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) -> Trial:
-    """Judges the report of one trial; one whose clients did not reach the rate is not passed."""
-    sent, expected = int(report["sent"]), rate * seconds
+    Args:
+        goals: limits of the 95th percentiles of `ttft` and `tpot`, in seconds.
+    """
+    sent, expected, total = int(report["sent"]), rate * seconds, report["all"]
     is_short = sent < expected - _DEVIATIONS * math.sqrt(expected) - 1
-    total, server = report["all"], report["server"] or {}
-    ttft, tpot = (None if total[name] is None else total[name]["p95"] for name in ("ttft", "tpot"))
-    failed = total["requests"] - total["succeeded"]
-    missed = [
-        f"{name} p95 {time_text(found)}"
-        for name, found, limit in (("TTFT", ttft, goals.ttft), ("TPOT", tpot, goals.tpot))
-        if found is not None and found > limit
-    ]
-    missed += [
-        f"{amount} requests {words}"
-        for amount, words in ((failed, "failed"), (report["given_up"], "not answered"))
-        if amount
-    ]
+    found: dict[str, Any] = {name: None if total[name] is None else total[name]["p95"] for name in goals}
+    missed = [f"{name.upper()} p95 {time_text(time)}" for name, time in found.items() if (time or 0) > goals[name]]
+    amounts = {"failed": total["requests"] - total["succeeded"], "not answered": report["given_up"]}
+    missed += [f"{amount} requests {words}" for words, amount in amounts.items() if amount]
     if is_short:
         missed.append(f"the clients sent {sent} requests instead of {expected:.0f}")
     if not total["succeeded"] and not missed:
         missed = ["no request succeeded"]
-    return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed), is_short)
+    acceptance = (report["server"] or {}).get("acceptance_length")
+    return Trial(rate, sent, found["ttft"], found["tpot"], acceptance, tuple(missed), is_short)
 
 
 def highest_rates(
@@ -143,73 +120,43 @@ def _bisection(first: float, most: float, precision: float) -> Generator[float, 
     return passes
 
 
-def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None], short: Collection[str] = ()) -> str:
-    """The answer in one sentence; the rates of arms whose clients fell short are bounds."""
-    found = {
-        arm: f"{'at least ' if arm in short else ''}{number(rate)} requests/s" if rate else "no tested rate"
-        for arm, rate in highest.items()
-    }
-    speculating, plain = highest.get(WITH), highest.get(WITHOUT)
-    answer = f"{model} keeps {goals} up to {found[WITH]} with speculation"
-    if WITHOUT not in highest:
-        return f"{answer}."
-    ratio = f": {number(speculating / plain)} times the rate" if speculating and plain else ""
-    return f"{answer} and {found[WITHOUT]} without{ratio}."
-
-
 def report_of(
     model: str,
-    goals: Goals,
+    goals: Mapping[str, float],
     highest: Mapping[str, float | None],
     trials: Mapping[str, Sequence[Trial]],
     origin: Mapping[str, Any],
 ) -> Report:
-    """Makes the report."""
+    """Makes the report; the rates of arms whose clients fell short are bounds."""
     short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
-    measured = Measurements()
+    rates = {
+        arm: f"{'at least ' if arm in short else ''}{number(rate)} requests/s" if rate else "no tested rate"
+        for arm, rate in highest.items()
+    }
+    kept = ", ".join(f"{name.upper()} p95 ≤ {time_text(limit)}" for name, limit in goals.items())
+    answer = f"{model_name(model)} keeps {kept} up to {' and '.join(f'{rate} {arm}' for arm, rate in rates.items())}"
+    speculating, plain = highest.get(WITH), highest.get(WITHOUT)
+    ratio = f": {number(speculating / plain)} times the rate" if speculating and plain else ""
+    rows = []
     for arm, found in trials.items():
-        for trial in found:
-            values = {"ttft_p95": trial.ttft, "tpot_p95": trial.tpot, "acceptance_length": trial.acceptance_length}
-            measured.add(arm, "Poisson arrivals", trial.rate, 0, values | {"passed": float(trial.passed)})
+        for trial in sorted(found, key=lambda trial: trial.rate):
+            outcome = "missed: " + ", ".join(trial.missed) if trial.missed else "passed"
+            figures = [number(trial.rate), str(trial.requests), milliseconds(trial.ttft), milliseconds(trial.tpot)]
+            rows.append([arm, outcome, *figures, number(trial.acceptance_length)])
     answers = {
-        arm: {"highest_rate": rate, "trials": [asdict(trial) | {"passed": trial.passed} for trial in trials[arm]]}
+        arm: {"highest_rate": rate, "trials": [asdict(one) | {"passed": not one.missed} for one in trials[arm]]}
         for arm, rate in highest.items()
     }
     return Report(
         "loadtest sweep",
         f"Highest request rate of {model_name(model)}",
         origin,
-        [conclusion(model_name(model), goals, highest, short)],
-        [_table(trials)],
-        list(_charts(goals, trials)),
-        ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
-        [f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
-        measured,
-        {"model": model, "goals": asdict(goals), "arms": answers},
+        conclusion=[f"{answer}{ratio}."],
+        tables=[Table("Trials by rate; times in ms", list(_HEADER), rows, text_columns=2)],
+        notes=["Requests arrive as a Poisson process. A trial passes if both goals are kept and all are answered."],
+        problems=[f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
+        data={"model": model, "goals": dict(goals), "arms": answers},
     )
-
-
-def _table(trials: Mapping[str, Sequence[Trial]]) -> Table:
-    rows = []
-    for arm, found in trials.items():
-        for trial in sorted(found, key=lambda trial: trial.rate):
-            outcome = "passed" if trial.passed else "missed: " + ", ".join(trial.missed)
-            figures = [number(trial.rate), str(trial.requests), milliseconds(trial.ttft), milliseconds(trial.tpot)]
-            rows.append([arm, outcome, *figures, number(trial.acceptance_length)])
-    header = ["arm", "outcome", "requests/s", "requests", "TTFT p95", "TPOT p95", "acceptance length"]
-    return Table("Trials by rate; times in ms", header, rows, text_columns=2)
-
-
-def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Chart]:
-    rates = [trial.rate for found in trials.values() for trial in found]
-    for key, limit in asdict(goals).items():
-        lines = [Line("goal", {min(rates): 1000 * limit, max(rates): 1000 * limit}, "reference")]
-        for arm, found in trials.items():
-            known = sorted((trial.rate, getattr(trial, key)) for trial in found if getattr(trial, key) is not None)
-            points = {rate: 1000 * time for rate, time in known}
-            lines.append(Line(arm, points, "main" if arm == WITH else "other"))
-        name = f"{key.upper()} p95"
-        yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
 @grouped
@@ -241,36 +188,34 @@ def main(
     TTFT and TPOT keep their p95 goals and every request is answered. The arms take turns. The API key comes from
     OPENAI_API_KEY.
     """
-    goals, progress = Goals(ttft_p95, tpot_p95), Console(stderr=True)
+    goals, progress = {"ttft": ttft_p95, "tpot": tpot_p95}, Console(stderr=True)
     common = ["--max-tokens", str(max_tokens), "--prompts", prompts]
-    if processes > 1:
-        common += ["--processes", str(processes)]
+    common += ["--processes", str(processes)] if processes > 1 else []
     arms = {WITH: (host, "")}
     if baseline:
         arms[WITHOUT] = (baseline_host, "") if baseline_host else (host, '{"vllm_xargs": {"spec": "off"}}')
     trials: dict[str, list[Trial]] = {arm: [] for arm in arms}
-    model = ""
+    models: list[str] = []
 
-    def attempt(arm: str, rate: float, folder: str) -> bool:
-        nonlocal model
+    def attempt(arm: str, rate: float) -> bool:
         length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)
         url, body = arms[arm]
-        path = Path(folder) / "trial.json"
         status, found = run_locust(url, length, _STOP_SECONDS, path, [*common, "--rate", str(rate), "--body", body])
         if found is None:
             raise SweepError(f"Locust ended with {status} and no report: {last_line(path.with_suffix('.log'))}")
-        model = found["model"]
+        models.append(found["model"])
         trial = judge(rate, round(length), found, goals)
         trials[arm].append(trial)
-        outcome = "passed" if trial.passed else ", ".join(trial.missed)
+        outcome = ", ".join(trial.missed) or "passed"
         progress.print(f"{arm}, {number(rate)} requests/s: {outcome}", markup=False, highlight=False)
-        return trial.passed
+        return not trial.missed
 
     with tempfile.TemporaryDirectory() as folder:
-        highest = highest_rates(arms, functools.partial(attempt, folder=folder), first, most, precision)
+        path = Path(folder) / "trial.json"
+        highest = highest_rates(arms, attempt, first, most, precision)
     arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]
-    origin = provenance(arguments, 0, (), {"model": model}, "python -m loadtests.sweep", ("locust",))
-    write(report_of(model, goals, highest, trials, origin), terminal=Console(), **vars(files))
+    origin = provenance(arguments, 0, (), {"model": models[0]}, "python -m loadtests.sweep", ("locust",))
+    write(report_of(models[0], goals, highest, trials, origin), terminal=Console(), **vars(files))
 
 
 if __name__ == "__main__":

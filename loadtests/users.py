@@ -3,42 +3,79 @@
 import itertools
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent.pool
 from locust import User, task
+from pydantic import TypeAdapter
 
+from loadtests.client import Measures, StreamError, StreamingClient, measure
 from loadtests.options import extra_fields, prompts_of, request_of
-from loadtests.samples import Samples
-from loadtests.stream.client import StreamingClient
-from loadtests.stream.timing import measure
 from vllm_spec_tools.prompts import GivenPrompt
 
 _numbers = itertools.count()
 
 
-class StreamError(Exception):
-    """A failed request in Locust's statistics."""
+_MEASURES = TypeAdapter(dict[str, list[Measures]])
 
 
-def send(environment: Any, samples: Samples, client: StreamingClient, scenario: str, prompt: GivenPrompt) -> None:
+class Samples:
+    """Measurements by the users of one process, and their way from Locust's workers to its master.
+
+    Attributes:
+        measures: by scenario, the requests that ended.
+        sent: number of requests that were sent.
+    """
+
+    current: ClassVar["Samples"]
+
+    def __init__(self) -> None:
+        self.measures: dict[str, list[Measures]] = {}
+        self.sent = 0
+
+    @classmethod
+    def begin(cls) -> "Samples":
+        """Makes new samples the current ones of this process."""
+        cls.current = cls()
+        return cls.current
+
+    def take(self) -> dict[str, Any]:
+        """Removes everything and returns it as plain values, for a message to the master."""
+        payload = {"measures": _MEASURES.dump_python(self.measures, mode="json"), "sent": self.sent}
+        self.measures, self.sent = {}, 0
+        return payload
+
+    def merge(self, payload: Mapping[str, Any]) -> None:
+        """Adds what a worker took."""
+        for scenario, measures in _MEASURES.validate_python(payload["measures"]).items():
+            self.measures.setdefault(scenario, []).extend(measures)
+        self.sent += payload["sent"]
+
+
+Samples.begin()
+
+
+def send(environment: Any, client: StreamingClient, scenario: str, prompt: GivenPrompt) -> None:
     """Sends one request and records its measures, here and in Locust's statistics."""
-    options = environment.parsed_options
+    options, samples = environment.parsed_options, Samples.current
     fields = {"max_tokens": options.max_tokens, "temperature": options.temperature} | extra_fields(options)
     samples.sent += 1
     measures = measure(client.ask(*request_of(prompt, options.model, fields)))
     if options.api_key:
         # A server may quote the key that it refuses, and reports are public.
         measures = replace(measures, message=measures.message.replace(options.api_key, "***"))
-    samples.add(scenario, measures)
+    samples.measures.setdefault(scenario, []).append(measures)
     seconds = measures.ended - measures.started if measures.e2e is None else measures.e2e
     environment.events.request.fire(
         request_type="stream",
         name=scenario,
         response_time=seconds * 1000,
         response_length=measures.output_tokens or 0,
-        exception=None if measures.error is None else StreamError(f"{measures.error}: {measures.message}"),
+        exception=None
+        if measures.error is None
+        else StreamError(measures.error, f"{measures.error}: {measures.message}"),
         context={},
     )
 
@@ -52,7 +89,6 @@ class LoadUser(User):
         """Seeds the user."""
         options, worker = self.environment.parsed_options, getattr(self.environment.runner, "worker_index", 0)
         self.rng = random.Random(f"{options.seed} {worker} {type(self).__name__} {next(_numbers)}")
-        self.samples = Samples.current
 
     def new_client(self) -> StreamingClient:
         """A connection to the server under test."""
@@ -65,6 +101,7 @@ class ClosedLoopUser(LoadUser):
 
     abstract = True
     scenario: str
+    weight = 2
 
     def on_start(self) -> None:
         """Opens the user's own connection."""
@@ -84,7 +121,7 @@ class ClosedLoopUser(LoadUser):
     @task
     def send(self) -> None:
         """Sends one request."""
-        send(self.environment, self.samples, self._client, self.scenario, self.rng.choice(self._prompts))
+        send(self.environment, self._client, self.scenario, self.rng.choice(self._prompts))
 
 
 class CodeCompletion(ClosedLoopUser):
@@ -97,21 +134,18 @@ class CodeCompletion(ClosedLoopUser):
 class CopyHeavyEdit(ClosedLoopUser):
     """Rewrites a text with small changes: most output can be copied from the prompt."""
 
-    weight = 2
     scenario = "edit"
 
 
 class Extraction(ClosedLoopUser):
     """Extracts short answers from a longer text."""
 
-    weight = 2
     scenario = "extract"
 
 
 class OpenChat(ClosedLoopUser):
     """Chats, through the chat API."""
 
-    weight = 2
     scenario = "chat"
 
 
@@ -157,6 +191,6 @@ class OpenLoop(LoadUser):
     def _send(self, scenario: str, prompt: GivenPrompt) -> None:
         client = self.new_client()
         try:
-            send(self.environment, self.samples, client, scenario, prompt)
+            send(self.environment, client, scenario, prompt)
         finally:
             client.close()

@@ -1,1 +1,1 @@
-"""Formulas of Leviathan et al. (2023) for speculative decoding, and the same with measured costs."""
+"""Formulas of Leviathan et al. (2023), which tests of the planner compare with."""

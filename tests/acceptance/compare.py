@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from loadtests.locust_process import child, last_line, run_locust
-from loadtests.server import OUTPUT_TOKENS, REQUESTS, ServerUnderTest
+from loadtests.server import COUNTERS, ServerUnderTest
 from tests.acceptance.verdicts import Settings, Verdict, texts
 from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.engines.serving import ServerError, serving_environment
@@ -81,7 +81,7 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
 def served(before: ServerMetrics, after: ServerMetrics) -> Run:
     """Returns the run between two scrapes, by the server's own counters and clock."""
     seconds, ended = (after.increase(before, name) or math.nan for name in (_SECONDS, _ENDED))
-    requests, tokens = (int(after.increase(before, name) or 0) for name in (REQUESTS, OUTPUT_TOKENS))
+    requests, tokens = (int(after.increase(before, COUNTERS[name]) or 0) for name in ("requests", "output_tokens"))
     return Run(seconds / ended, requests, tokens)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loadtests.locust_process import last_line, run_locust
-from loadtests.report.numbers import count
+from loadtests.report import count
 from tests.acceptance.verdicts import Settings, Verdict
 
 # Users finish their requests, so that the counts can be compared to the last token.

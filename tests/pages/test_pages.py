@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.pages.browser import IS_INSTALLED, Browser
-from tests.unit.loadtests.results import MIXED, origin
 from tests.unit.tools.bench.load.cases import results
 from tests.unit.tools.demo.cases import pairs
 from vllm_spec_tools.bench.load.report import report_of as bench_report
 from vllm_spec_tools.demo.answers import PROMPTS
 from vllm_spec_tools.demo.verdict import report_of as demo_report
-from vllm_spec_tools.report import Report, write
+from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
 
 pytestmark = pytest.mark.skipif(not IS_INSTALLED, reason="needs apt-get install chromium chromium-driver")
@@ -36,14 +35,7 @@ def browser(tmp_path_factory) -> Iterator[Browser]:
         yield started
 
 
-def load_report() -> Report:
-    from loadtests.report.report import report_of
-
-    return report_of(MIXED, origin())
-
-
 REPORTS = {
-    "load": load_report,
     "bench": lambda: bench_report(results(), provenance(["bench"], 0, (), {"target": "a"}), 3),
     "demo": lambda: demo_report(pairs(), PROMPTS[:2], None, [], provenance(["demo"], 0, (), {"target": "a"})),
 }

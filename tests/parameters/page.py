@@ -27,13 +27,14 @@ def _fields() -> list[str]:
     served = [f"`{name}`" for name, field in fields.items() if field == Field(Verdict.SERVED)]
     lines = ["Served by all ways: " + ", ".join(served) + ".", ""]
     lines += ["| field | own proposers on V1 | where vLLM verifies |", "|---|---|---|"]
+    rows: dict[tuple[str, str], list[str]] = {}
     for name, field in fields.items():
         if field != Field(Verdict.SERVED):
             ours = _cell(field.verdict, field.why)
-            theirs = _cell(field.by_vllm, field.why_by_vllm) if field.by_vllm else ours
+            theirs = _cell(field.by_vllm, field.why_by_vllm) if field.by_vllm else "the same"
             since = f" (since {'.'.join(map(str, field.since))})" if field.since else ""
-            lines.append(f"| `{name}`{since} | {ours} | {theirs} |")
-    return lines
+            rows.setdefault((ours, theirs), []).append(f"`{name}`{since}")
+    return lines + [f"| {', '.join(names)} | {ours} | {theirs} |" for (ours, theirs), names in rows.items()]
 
 
 def _cell(verdict: Verdict, why: str) -> str:

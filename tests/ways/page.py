@@ -16,7 +16,7 @@ def lines() -> list[str]:
             return "yes"
         kind = "refused" if answer.startswith(REFUSED) else "no need"
         text = answer.removeprefix(REFUSED).removeprefix(NOT_NEEDED)
-        return f"{kind} ({notes.setdefault(text, len(notes) + 1)})"
+        return f"{kind} ({notes.setdefault(text, len(notes) + 1)})".removeprefix("no need ")
 
     def row(title: str, answers: Mapping[Way, str]) -> str:
         return f"| {title} | {' | '.join(cell(answers[way]) for way in Way)} |"
@@ -28,18 +28,23 @@ def lines() -> list[str]:
         refused = dict.fromkeys(scope.ways, f"{REFUSED}see [settings](#settings)")
         elsewhere = dict.fromkeys(Way, f"{NOT_NEEDED}{scope.elsewhere}")
         rows.append(row(f"{scope.name}: {', '.join(subjects)}", elsewhere | refused))
+    everywhere = f"{' | '.join(['yes'] * len(Way))} |"
     return [
         "## Rules by way to draft",
         "",
         "**Every rule holds for every way to draft, is refused, or is not needed there, for the reason given.**",
         'A test walks all pairs (`pytest tests/unit/ways`): it runs each "yes" without a model, or names the test',
-        "that shows it.",
+        "that shows it. A number alone: not needed.",
         "",
         *(f"{number}. {way}" for number, way in enumerate(Way, 1)),
         "",
+        "Every way: "
+        + "; ".join(one.split(" | ")[0].removeprefix("| ") for one in rows if one.endswith(everywhere))
+        + ".",
+        "",
         f"| rule | {' | '.join(str(number) for number in range(1, len(Way) + 1))} |",
         f"|---|{'---|' * len(Way)}",
-        *rows,
+        *(one for one in rows if not one.endswith(everywhere)),
         "",
         "Reasons:",
         "",

@@ -2,7 +2,7 @@
 
 On CPU oneDNN creates a kernel for each new number of tokens, which can take as long as a small model's step. With
 drafts the numbers vary: without this, a server's first minutes would be slower with drafts than without, and the policy
-of draft lengths would learn from it. See docs/design/scheduling.md.
+of draft lengths would learn from it. See docs/design/v1.md.
 """
 
 import logging

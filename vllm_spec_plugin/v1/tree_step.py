@@ -4,7 +4,7 @@ Each path from the end of the text to a leaf is one sequence for the attention l
 the request's own blocks. Each other one, a branch, has its own blocks (a fork) from the first position after the text
 on, with a copy of the request's partly filled block. No token is computed twice: a branch begins with the first node
 that no earlier path has, and keys and values of shared nodes are written to its blocks too. So causal attention is tree
-attention. See docs/design/trees.md.
+attention. See docs/design/v1.md.
 """
 
 import functools

@@ -11,8 +11,7 @@ from typing import Any, Self
 
 import httpx
 
-from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient
-from loadtests.stream.timing import ErrorKind, StreamRecord
+from loadtests.client import CHAT, COMPLETIONS, ErrorKind, StreamingClient, StreamRecord
 
 NUM_TOKENS = 96
 Tokens = tuple[int, ...]

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from loadtests.server import (
-    ACCEPTED_TOKENS,
-    KV_USAGE,
-    OUTPUT_TOKENS,
-    PROPOSER_ERRORS,
-    RUNNING,
-    WAITING,
-    ServerUnderTest,
-)
+from loadtests.server import COUNTERS, GAUGES, ServerUnderTest
 from tests.acceptance.chaos.clients import NUM_TOKENS, Answer, Crowd, Expected, PlainServer, Tokens, bad_requests
 from tests.acceptance.chaos.faulty_proposer import faulty_environment
 from tests.acceptance.load import idle_check
@@ -148,9 +140,10 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         yield survivors_check(crowd.answers, len(prompts), NUM_TOKENS)
         yield leavers_check(crowd.left_early, crowd.left_midway)
         yield refusal_check(crowd.refusals, len(bad))
-        yield faults_check(found.by_label(PROPOSER_ERRORS, "reason"), found.totals.get(ACCEPTED_TOKENS))
-        yield freeze_check(stopped, found.totals.get(OUTPUT_TOKENS, 0.0) - at_last_stop)
-        yield idle_check(PART, *(found.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
+        errors = found.by_label(COUNTERS["proposer_errors"], "reason")
+        yield faults_check(errors, found.totals.get(COUNTERS["accepted_tokens"]))
+        yield freeze_check(stopped, found.totals.get(COUNTERS["output_tokens"], 0.0) - at_last_stop)
+        yield idle_check(PART, *(found.totals.get(name) for name in GAUGES.values()))
         yield ending_check(PART, server.terminate())
     yield log_check(PART, log.read_text(errors="replace"))
 
@@ -199,7 +192,7 @@ def _among_freezes(
         worker.send_signal(signal.SIGSTOP)
         try:
             wait_until(end)
-            tokens = metrics.metrics().totals.get(OUTPUT_TOKENS, 0.0)
+            tokens = metrics.metrics().totals.get(COUNTERS["output_tokens"], 0.0)
         finally:
             worker.send_signal(signal.SIGCONT)
         stopped.append(time.monotonic() - since)

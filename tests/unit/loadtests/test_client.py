@@ -1,16 +1,29 @@
-"""A client against a server that fails by plan, and its reading of broken streams."""
+"""A client against a server that fails by plan, and the figures of its streams."""
 
+import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from contextlib import closing, suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient, StreamReader
-from loadtests.stream.timing import ErrorKind, Measures, StreamRecord, measure
-from tests.mock_server import MockOptions, MockServer
+from loadtests.client import (
+    CHAT,
+    COMPLETIONS,
+    ErrorKind,
+    Measures,
+    StreamChunk,
+    StreamError,
+    StreamingClient,
+    StreamRecord,
+    Usage,
+    measure,
+    read_event,
+)
+from tests.sizes import examples
+from tests.unit.loadtests.mock import mock
 
 NUM_TOKENS = 20
 PROMPT = {"prompt": "def main"}
@@ -18,23 +31,25 @@ MESSAGES = {"messages": [{"role": "user", "content": "Write a main function."}]}
 
 
 def body(**more: object) -> dict[str, object]:
-    return {"model": "mock", "max_tokens": NUM_TOKENS} | more
+    return {"model": "mock", "max_tokens": NUM_TOKENS} | PROMPT | more
+
+
+def ask_once(url: str, timeout: float = 10.0) -> Measures:
+    with closing(StreamingClient(url, timeout=timeout)) as client:
+        return measure(client.ask(COMPLETIONS, body()))
 
 
 @pytest.fixture(scope="module")
 def sound() -> Iterator[StreamingClient]:
     """Client of a server that answers 60 ms after the request, and then every 20 ms with 2.5 tokens."""
-    with MockServer(MockOptions(port=0, ttft_ms=60, itl_ms=20, tokens_per_chunk=2.5)) as server:
-        client = StreamingClient(server.base_url)
+    with mock(ttft_ms=60, itl_ms=20) as server, closing(StreamingClient(server.base_url)) as client:
         yield client
-        client.close()
 
 
-@pytest.mark.parametrize(("path", "asked"), [(COMPLETIONS, PROMPT), (CHAT, MESSAGES)], ids=["completion", "chat"])
+@pytest.mark.parametrize(("path", "asked"), [(COMPLETIONS, body()), (CHAT, body(**MESSAGES))])
 def test_a_stream_is_measured_in_tokens(sound: StreamingClient, path: str, asked: dict[str, object]) -> None:
-    found = measure(sound.ask(path, body(**asked)))
-    assert found.error is None
-    assert found.output_tokens == NUM_TOKENS
+    found = measure(sound.ask(path, asked))
+    assert (found.error, found.output_tokens) == (None, NUM_TOKENS)
     assert found.tokens_per_chunk is not None
     assert sum(found.tokens_per_chunk) == NUM_TOKENS
     # Pieces that came together would have no gaps; on a busy machine all of it may take longer.
@@ -45,101 +60,116 @@ def test_a_stream_is_measured_in_tokens(sound: StreamingClient, path: str, asked
     assert found.tpot >= 0.02 * len(found.gaps) / (NUM_TOKENS - 1) * 0.9
 
 
-def test_whoever_leaves_has_what_came_before(sound: StreamingClient) -> None:
-    found = measure(sound.ask(COMPLETIONS, body(**PROMPT), max_pieces=3))
+def test_a_client_that_leaves_has_what_came_before(sound: StreamingClient) -> None:
+    found = measure(sound.ask(COMPLETIONS, body(), max_chunks=3))
     assert (found.error, found.message) == (ErrorKind.CUT, "the client left")
     assert found.output_tokens is not None
     assert 0 < found.output_tokens < NUM_TOKENS
-    assert measure(sound.ask(COMPLETIONS, body(**PROMPT))).error is None
+    assert measure(sound.ask(COMPLETIONS, body())).error is None
 
 
-def test_failures_are_told_apart() -> None:
-    with MockServer(MockOptions(port=0, ttft_ms=0, itl_ms=0, error_rate=1)) as server:
-        client = StreamingClient(server.base_url)
-        found = [measure(client.ask(COMPLETIONS, body(**PROMPT))) for _ in range(3)]
-        client.close()
+def test_a_connection_is_not_used_again_after_a_pause(sound: StreamingClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    sound.ask(COMPLETIONS, body())
+    monkeypatch.setattr(sound._session, "close", lambda: closed.append(True))
+    sound.ask(COMPLETIONS, body())
+    assert not closed
+    monkeypatch.setattr("loadtests.client._MAX_IDLE", 0.0)
+    sound.ask(COMPLETIONS, body())
+    assert closed
+
+
+def test_failures_are_told_apart(sound: StreamingClient) -> None:
+    with mock(error_rate=1) as server, closing(StreamingClient(server.base_url)) as client:
+        found = [measure(client.ask(COMPLETIONS, body())) for _ in range(3)]
     assert [one.error for one in found] == [ErrorKind.HTTP_5XX, ErrorKind.ERROR_EVENT, ErrorKind.CUT]
     assert all(one.message for one in found)
-
-
-def test_a_request_that_is_refused_says_why(sound: StreamingClient) -> None:
-    found = measure(sound.ask(COMPLETIONS, body(**PROMPT, max_tokens=-1)))
-    assert found.error == ErrorKind.HTTP_4XX
-    assert "max_tokens" in found.message
-
-
-def test_where_nobody_listens_no_connection_comes_about() -> None:
+    refused = measure(sound.ask(COMPLETIONS, body(max_tokens=-1)))
+    assert (refused.error, "max_tokens" in refused.message) == (ErrorKind.HTTP_4XX, True)
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
-        found = ask_once(f"http://127.0.0.1:{taken.getsockname()[1]}")
-    assert found.error == ErrorKind.CONNECT
+        assert ask_once(f"http://127.0.0.1:{taken.getsockname()[1]}").error == ErrorKind.CONNECT
+    with mock(ttft_ms=0, itl_ms=5000) as server:
+        silent = ask_once(server.base_url, timeout=0.3)
+    assert silent.error == ErrorKind.TIMEOUT
+    assert silent.output_tokens
 
 
-def test_a_server_that_says_nothing_more_is_not_waited_for() -> None:
-    with MockServer(MockOptions(port=0, ttft_ms=0, itl_ms=5000)) as server:
-        found = ask_once(server.base_url, timeout=0.3)
-    assert (found.error, found.output_tokens) == (ErrorKind.TIMEOUT, 1)
+OPENING = {"role": "assistant", "content": ""}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11}
 
 
-def test_a_connection_is_not_used_again_after_a_pause() -> None:
-    peers, now = [], [0.0]
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            peers.append(self.client_address)
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(STREAM)))
-            self.end_headers()
-            self.wfile.write(STREAM)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        client = StreamingClient(f"http://127.0.0.1:{server.server_port}", clock=lambda: now[0])
-        for pause in (0, 1, 3):
-            now[0] += pause
-            assert measure(client.ask(COMPLETIONS, body(**PROMPT))).error is None
-        client.close()
-        server.shutdown()
-    assert peers[0] == peers[1] != peers[2]
+@pytest.mark.parametrize(
+    ("event", "chunk"),
+    [
+        ({"choices": [{"text": " a", "token_ids": [5]}], "usage": USAGE}, StreamChunk(True, (5,), Usage(3, 8))),
+        ({"choices": [{"delta": {"reasoning": "a"}}]}, StreamChunk(True)),
+        ({"choices": [{"delta": OPENING}]}, StreamChunk(False)),
+        ({"choices": [{"delta": OPENING | {"content": "a"}}]}, StreamChunk(True)),
+        ({"choices": [{"delta": OPENING, "token_ids": [1]}]}, StreamChunk(True, (1,))),
+        ({"choices": [{"delta": OPENING, "finish_reason": "stop"}]}, StreamChunk(True)),
+        ({"choices": [], "usage": USAGE}, StreamChunk(False, usage=Usage(3, 8))),
+    ],
+)
+def test_opening_and_last_usage_are_no_output(event: object, chunk: StreamChunk) -> None:
+    assert read_event(json.dumps(event)) == chunk
 
 
-def ask_once(url: str, timeout: float = 10.0) -> Measures:
-    client = StreamingClient(url, timeout=timeout)
-    with closing(client):
-        return measure(client.ask(COMPLETIONS, body(**PROMPT)))
+@pytest.mark.parametrize(
+    "data",
+    ["{", "[" * 100_000, "[]", "{}", '{"choices": [{}, {}]}', '{"choices": [], "usage": {"prompt_tokens": 3}}'],
+)
+def test_no_chunk_is_an_error_that_shows_it(data: str) -> None:
+    with pytest.raises(StreamError) as caught:
+        read_event(data)
+    assert caught.value.kind == ErrorKind.MALFORMED
+    assert data[:100] in str(caught.value)
 
 
-CHUNK = '{"choices":[{"index":0,"text":" é","token_ids":[1,2]}]}'
-STREAM = f": ping\n\ndata: {CHUNK}\n\ndata: {CHUNK}\n\ndata: [DONE]\n\n".encode()
+KEYS = ["choices", "usage", "error", "delta", "text", "token_ids", "role", "finish_reason"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner),
+    max_leaves=8,
+)
 
 
-def read(*pieces: bytes) -> StreamRecord:
-    reader = StreamReader(1.0)
-    for moment, piece in enumerate(pieces, start=2):
-        reader.feed(piece, moment)
-    return reader.end(100.0)
+@settings(max_examples=examples(200, 5000), deadline=None)
+@given(JSON | st.fixed_dictionaries({"choices": st.lists(JSON, max_size=1)}))
+def test_no_json_raises_anything_else(event: object) -> None:
+    with suppress(StreamError):
+        read_event(json.dumps(event))
 
 
-def test_chunks_have_the_moment_at_which_they_were_whole() -> None:
-    record = read(STREAM[:20], STREAM[20:-20], STREAM[-20:])
-    assert record.error is None
-    assert (record.started, record.ended) == (1.0, 100.0)
-    assert [(moment, chunk.token_ids) for moment, chunk in record.chunks] == [(3, (1, 2)), (4, (1, 2))]
+FINAL = StreamChunk(False, usage=Usage(7, 9))
 
 
-def test_nothing_counts_after_the_end_and_the_first_failure_is_kept() -> None:
-    reader = StreamReader(1.0)
-    reader.feed(STREAM, 2.0)
-    assert reader.is_over
-    reader.fail(ErrorKind.TIMEOUT, "late")
-    reader.feed(STREAM, 3.0)
-    record = reader.end(4.0)
-    assert record.error is None
-    assert len(record.chunks) == 2
-    reader = StreamReader(1.0)
-    reader.fail(ErrorKind.TIMEOUT, "late")
-    reader.fail(ErrorKind.CONNECT, "refused")
-    assert reader.end(2.0).error is ErrorKind.TIMEOUT
+def ids(count: int) -> StreamChunk:
+    return StreamChunk(True, tuple(range(count)))
+
+
+def measured(*chunks: tuple[float, StreamChunk]) -> Measures:
+    return measure(StreamRecord(10.0, 3.0, chunks))
+
+
+def test_tokens_not_chunks_make_the_time_per_token() -> None:
+    """As `vllm bench serve`: the tokens but one, whatever the first chunk has."""
+    found = measured((0.5, ids(1)), (1.0, ids(5)), (2.1, ids(3)), (2.5, FINAL))
+    assert (found.started, found.ended, found.ttft, found.e2e) == (10.0, 13.0, 0.5, 2.1)
+    assert (found.prompt_tokens, found.output_tokens, found.tokens_per_chunk) == (7, 9, (1, 5, 3))
+    assert found.tpot == pytest.approx(1.6 / 8)
+    assert found.gaps == pytest.approx((0.5, 1.1))
+    assert found.output_tokens_per_second == pytest.approx(9 / 2.1)
+    assert measured((0.5, ids(3)), (1.1, ids(6)), (1.2, FINAL)).tpot == pytest.approx(0.6 / 8)
+    assert measured((0.5, ids(9)), (0.6, FINAL)).tpot == 0
+    assert measured((0.5, ids(1))).tpot is None
+
+
+def test_usages_serve_where_ids_are_missing_and_chunks_without_tokens_do_not_count() -> None:
+    first, rest = (StreamChunk(True, usage=Usage(7, count)) for count in (2, 9))
+    found = measured((0.1, StreamChunk(False)), (0.5, first), (0.8, first), (1.0, rest), (1.2, FINAL))
+    assert (found.tokens_per_chunk, found.output_tokens) == ((2, 7), 9)
+    assert found.gaps == pytest.approx((0.5,))
+    unknown = measured((0.5, StreamChunk(True)), (0.9, StreamChunk(True)))
+    assert (unknown.tokens_per_chunk, unknown.output_tokens, unknown.e2e) == (None, None, 0.9)
+    assert (measured().ttft, measured().output_tokens) == (None, None)

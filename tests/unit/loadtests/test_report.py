@@ -1,156 +1,169 @@
-"""The report of a load test: conclusion, tables, charts, and what programs get."""
+"""Figures of many requests, the server's counts, and the report of a load test."""
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from loadtests.report.charts import charts_of, percentiles, spread
-from loadtests.report.numbers import count, number, percent, time_text
-from loadtests.report.report import report_of
-from loadtests.report.result import Result, conclusion
-from loadtests.stream.timing import ErrorKind
-from tests.unit.loadtests.results import MIXED, SERVER, answered, failed, origin, result
-from vllm_spec_tools.report import Table, write
+from loadtests.client import ErrorKind, Measures
+from loadtests.report import Result, count, number, percent, report_of, time_text
+from loadtests.server import COUNTERS, GAUGES, ServerNotThereError, ServerUnderTest, counts_between, is_idle
+from loadtests.summary import Slo, distribution, summarise
+from tests.unit.loadtests.mock import mock
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
+from vllm_spec_tools.report import Report, write
+from vllm_spec_tools.report.provenance import provenance
 
-GOOD = result(
-    {"chat": [answered(0.0), answered(1.0)]},
-    server=dataclasses.replace(SERVER, requests=2.0, prompt_tokens=20.0, output_tokens=42.0),
-)
-
-
-def tables(found: Result) -> dict[str, Table]:
-    return {table.title: table for table in report_of(found, origin()).tables}
+AMOUNTS = (40, 400, 5100, 1000, 4000, 2500, 0, 0.25, 0, 0)
+SERVER: dict[str, float | None] = dict(zip((*COUNTERS, *GAUGES), AMOUNTS, strict=True))
+SERVER |= {"acceptance_rate": 0.625, "acceptance_length": 3.5}
 
 
-def test_the_conclusion_says_outcome_figures_and_whether_the_server_agrees() -> None:
-    assert conclusion(GOOD) == [
+def answered(at: float, ttft: float = 0.2, tpot: float = 0.05, tokens: int = 21) -> Measures:
+    """A request that was sent so many seconds after the start, whose tokens came two at a time after the first."""
+    e2e = ttft + tpot * (tokens - 1)
+    chunks = (1, *[2] * ((tokens - 1) // 2))
+    return Measures(
+        started=at,
+        ended=at + e2e,
+        prompt_tokens=10,
+        output_tokens=tokens,
+        ttft=ttft,
+        e2e=e2e,
+        tpot=tpot if tokens > 1 else None,
+        gaps=(2 * tpot,) * (len(chunks) - 1),
+        tokens_per_chunk=chunks,
+        output_tokens_per_second=tokens / e2e,
+    )
+
+
+def failed(at: float, kind: ErrorKind = ErrorKind.CUT, message: str = "gone") -> Measures:
+    return Measures(at, at + 0.5, kind, message, output_tokens=1000, ttft=9.0, tokens_per_chunk=(7,))
+
+
+def result(measures: Mapping[str, Sequence[Measures]], **more: Any) -> Result:
+    given: dict[str, Any] = {
+        "model": "llama",
+        "host": "http://localhost:8000",
+        "options": {"num_users": 8},
+        "slo": None,
+        "sent": sum(map(len, measures.values())),
+        "server": SERVER,
+    }
+    return Result(measures=measures, **given | more)
+
+
+# TTFT 0.2 s and 0.4 s, TPOT 50 ms and 100 ms: 30 requests, of them 2 that failed.
+CHAT = [answered(0.5 * i) for i in range(14)] + [failed(1.0), failed(2.0, ErrorKind.HTTP_5XX, "full")]
+EDIT = [answered(0.5 * i, ttft=0.4, tpot=0.1) for i in range(14)]
+MIXED = result({"edit": EDIT, "chat": CHAT}, slo=Slo(ttft=0.3, tpot=0.06))
+
+
+def report(found: Result) -> Report:
+    return report_of(found, provenance(["--users", "8"], 0, (), {"model": "llama"}, "locust", ("locust",)))
+
+
+def test_rates_and_figures_are_of_requests_that_succeeded_over_the_whole_window() -> None:
+    summary = MIXED.total
+    assert (summary["window_seconds"], summary["requests"], summary["succeeded"]) == (pytest.approx(8.9), 30, 28)
+    assert summary["errors"] == {"cut": 1, "http_5xx": 1}
+    assert (summary["output_tokens"], summary["prompt_tokens"]) == (588, 280)
+    assert summary["output_tokens_per_second"] == pytest.approx(588 / 8.9)
+    assert (summary["ttft"]["count"], summary["ttft"]["max"]) == (28, 0.4)
+    assert summary["tokens_per_chunk"]["mean"] == pytest.approx(21 / 11)
+    for measures in ([], [answered(0, tokens=1)]):
+        json.dumps(summarise(measures, Slo(ttft=1)), allow_nan=False)
+    found = distribution([None, *(float(value) for value in range(101))])
+    assert found is not None
+    assert [found[key] for key in ("count", "min", "p50", "p95", "p99")] == [101, 0, 50, 95, 99]
+
+
+def test_goodput_counts_requests_that_keep_every_limit() -> None:
+    goodput = MIXED.total["goodput"]
+    assert (goodput["good"], goodput["share"]) == (14, 14 / 30)
+    slo = Slo(tpot=0.1)
+    assert slo.is_met(answered(0, tpot=0.1))
+    assert not slo.is_met(answered(0, tpot=0.101))
+    # One token has no time per token; an unknown number may have any.
+    assert slo.is_met(answered(0, tokens=1))
+    assert not slo.is_met(Measures(0, 1, ttft=0.5, e2e=1.0))
+    assert not Slo(e2e=100).is_met(failed(0))
+    for limit in (0, -1, float("nan")):
+        with pytest.raises(UserError, match="tpot"):
+            Slo(tpot=limit)
+
+
+def test_a_report_begins_with_outcome_figures_and_whether_the_server_agrees(tmp_path: Path) -> None:
+    agreeing = SERVER | {"requests": 2.0, "prompt_tokens": 20.0, "output_tokens": 42.0}
+    good = result({"chat": [answered(0.0), answered(1.0)]}, server=agreeing)
+    assert list(report(good).conclusion) == [
         "All 2 requests succeeded: 0.909 requests/s, 19.1 output tokens/s, TTFT p95 200 ms, TPOT p95 50.0 ms.",
         "The server counted the same 2 requests, 20 prompt tokens and 42 output tokens.",
     ]
-    assert GOOD.counts_agree
-    outcome, check = conclusion(dataclasses.replace(MIXED, sent=33, missing_workers=1))
-    assert outcome.startswith("2 of 30 requests failed: ")
-    assert outcome.endswith("46.7% met the SLO (TTFT ≤ 300 ms, TPOT ≤ 60.0 ms).")
-    assert check.endswith("(2 requests failed, 3 were given up at the end, 1 workers sent no last samples).")
-    assert not MIXED.counts_agree
-
-
-@pytest.mark.parametrize(
-    ("measures", "words"),
-    [({}, "No request ended."), ({"chat": [failed(0.0), failed(1.0)]}, "All 2 requests failed.")],
-)
-def test_the_conclusion_of_a_test_without_success(measures: Any, words: str) -> None:
-    assert conclusion(result(measures, server=None)) == [words, "The server's /metrics could not be read."]
-
-
-def test_programs_get_all_figures(tmp_path: Path) -> None:
-    write(report_of(MIXED, origin()), json=tmp_path / "a.json", csv=tmp_path / "a.csv")
+    assert not report(good).problems
+    lacking = report(dataclasses.replace(MIXED, sent=33, workers=4, missing_workers=1))
+    assert "46.7% met the SLO (TTFT ≤ 300 ms, TPOT ≤ 60.0 ms)" in lacking.conclusion[0]
+    assert all(words in lacking.conclusion[1] for words in ("2 requests failed", "3 were given up", "1 workers"))
+    assert len(lacking.problems) == 3
+    write(lacking, json=tmp_path / "a.json", html=tmp_path / "a.html", markdown=tmp_path / "a.md")
     found = json.loads((tmp_path / "a.json").read_text())
-    assert (found["report"], found["model"], found["conclusion"]) == ("loadtest", "llama", conclusion(MIXED))
-    assert (found["options"]["host"], found["options"]["num_users"]) == ("http://localhost:8000", 8)
     assert (found["all"]["requests"], found["all"]["goodput"]["good"]) == (30, 14)
     assert {name: summary["succeeded"] for name, summary in found["scenarios"].items()} == {"chat": 14, "edit": 14}
     assert (found["server"]["acceptance_length"], found["server"]["agrees_with_clients"]) == (3.5, False)
-    assert found["provenance"]["versions"].keys() >= {"vllm_spec_plugin", "locust"}
-    values = {(row["workload"], row["metric"]): (row["level"], row["value"]) for row in found["measurements"]}
-    assert values["chat", "ttft_p95"] == (8.0, pytest.approx(0.2))
-    assert values["all", "failed"] == (8.0, 2)
-    assert (tmp_path / "a.csv").read_text().startswith("arm,workload,level,round,metric,value\n")
-    assert report_of(dataclasses.replace(MIXED, server=None), origin()).data["server"] is None
+    assert lacking.conclusion[0] in (tmp_path / "a.html").read_text()
 
 
-def test_every_scenario_has_a_row_below_all() -> None:
-    table = tables(MIXED)["Requests by scenario; times in ms"]
-    rows = {name: cells for name, *cells in table.rows}
+@pytest.mark.parametrize("measures", [{}, {"chat": [failed(0.0)]}, {"chat": [answered(0.0, tokens=1)]}])
+def test_tests_that_show_little_have_a_report_too(measures: Any, tmp_path: Path) -> None:
+    found = report(result(measures, server=None))
+    assert found.data["server"] is None
+    write(found, html=tmp_path / "a.html", markdown=tmp_path / "a.md")
+
+
+def test_tables_have_each_scenario_and_both_counts() -> None:
+    scenarios, counts = report(MIXED).tables
+    rows = {name: cells for name, *cells in scenarios.rows}
     assert list(rows) == ["all", "chat", "edit"]
-    assert {len(cells) + 1 for cells in rows.values()} == {len(table.header)}
+    assert {len(cells) + 1 for cells in rows.values()} == {len(scenarios.header)}
     assert rows["chat"] == ["16", "2", *["200"] * 3, *["50.0"] * 3, *["1,200"] * 3, "100", "1.91", "17.5"]
-    (_, *cells), *_ = tables(result({"chat": [failed(0)]}))["Requests by scenario; times in ms"].rows
-    assert cells == ["1", "1", *["-"] * 12]
+    assert report(MIXED).problems == ["Requests that failed (cut): 1.", "Requests that failed (http_5xx): 1."]
+    assert ["output tokens", "588", "5,100"] in counts.rows
+    assert ["acceptance rate", "", "62.5%"] in counts.rows
 
 
-def test_failures_and_missing_workers_are_problems() -> None:
-    kinds = [failed(0, ErrorKind.CUT, ""), failed(1, ErrorKind.HTTP_5XX, "first"), failed(2, ErrorKind.HTTP_5XX, "x")]
-    found = result({"chat": kinds}, workers=4, missing_workers=1)
-    assert tables(found)["Errors"].rows == [["http_5xx", "first", "2", "66.7%"], ["cut", "-", "1", "33.3%"]]
-    problems = report_of(found, origin()).problems
-    assert problems == ["3 requests failed.", "1 of 4 worker processes sent no last samples."]
-    assert not report_of(GOOD, origin()).problems
-    assert "Errors" not in tables(GOOD)
-
-
-def test_counts_of_clients_and_server_stand_side_by_side() -> None:
-    rows = {name: cells for name, *cells in tables(MIXED)["Counts of clients and server"].rows}
-    assert rows["output tokens"] == ["588", "5,100"]
-    assert rows["acceptance rate"] == ["", "62.5%"]
-    assert "Counts of clients and server" not in tables(dataclasses.replace(MIXED, server=None))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (0.012345, "0.0123"),
-        (9.999, "10.0"),
-        (99.96, "100"),
-        (12345.6, "12,346"),
-        (-1.2345, "-1.23"),
-        (None, "-"),
-    ],
-)
-def test_numbers_have_three_digits_and_all_before_the_point(value: float | None, text: str) -> None:
-    assert number(value) == text
-
-
-def test_times_shares_and_counts() -> None:
-    times = [time_text(seconds) for seconds in (0, 0.00123, 1.234, 9.99, 10, 123.4, None)]
-    assert times == ["0 ms", "1.23 ms", "1,234 ms", "9,990 ms", "10.0 s", "123 s", "-"]
+def test_numbers_have_three_digits_and_all_before_the_point() -> None:
+    numbers = {0: "0", 0.012345: "0.0123", 9.999: "10.0", 99.96: "100", 12345.6: "12,346", -1.2345: "-1.23", None: "-"}
+    assert {value: number(value) for value in numbers} == numbers
+    assert [time_text(seconds) for seconds in (0, 0.00123, 9.99, 123.4)] == ["0 ms", "1.23 ms", "9,990 ms", "123 s"]
     assert (percent(0.9313), percent(None), count(1234567), count(None)) == ("93.1%", "-", "1,234,567", "-")
 
 
-def test_amounts_are_spread_evenly_and_none_is_lost() -> None:
-    edges = np.array([0.0, 1, 2, 3, 4])
-    begins, ends, amounts = np.array([0.5, 1, 4, 0.0]), np.array([2.5, 1, 4, 4]), np.array([20.0, 7, 3, 0])
-    np.testing.assert_allclose(spread(begins, ends, amounts, edges), np.array([5.0 + 7, 10, 5, 3]), atol=1e-4)
-    nothing = np.array([])
-    np.testing.assert_array_equal(spread(nothing, nothing, nothing, edges), np.zeros(4))
+def test_counters_are_differences_and_gauges_are_not() -> None:
+    before = {"vllm:generation_tokens_total": 15.0, "vllm:num_requests_running": 3.0}
+    drafts = {"drafts": 20.0, "draft_tokens": 80.0, "accepted_tokens": 50.0}
+    drafts = {f"vllm:spec_decode_num_{name}_total": value for name, value in drafts.items()}
+    after = {"vllm:generation_tokens_total": 135.0, "vllm:num_requests_running": 2.0} | drafts
+    found = counts_between(ServerMetrics(before), ServerMetrics(after))
+    assert (found["output_tokens"], found["running"], found["requests"]) == (120, 2, None)
+    assert (found["acceptance_rate"], found["acceptance_length"]) == (50 / 80, 3.5)
+    idle = counts_between(ServerMetrics(after), ServerMetrics(after))
+    assert (idle["drafts"], idle["acceptance_rate"], idle["acceptance_length"]) == (0, None, None)
 
 
-def test_percentiles_are_of_values_with_similar_times() -> None:
-    times = [*np.linspace(0, 0.9, 24), *np.linspace(3, 3.9, 24)]
-    middles, (p50, p95) = percentiles(times, [1.0] * 24 + [2.0] * 24, 4.0)
-    np.testing.assert_allclose(middles, [0.5, 3.5])
-    np.testing.assert_allclose([p50, p95], [[1, 2], [1, 2]])
-
-
-def test_charts_show_load_throughput_latencies_and_limits() -> None:
-    found = {chart.title: chart for chart in charts_of(MIXED)}
-    assert list(found) == [
-        "load",
-        "throughput",
-        "time to first token",
-        "time per output token",
-    ]
-    assert found["time to first token"].names == ["p95", "median", "SLO"]
-
-
-def test_requests_are_in_flight_from_their_start_to_their_end() -> None:
-    load, *_ = charts_of(result({"chat": [answered(0.0), answered(1.0)]}))
-    points: Any = load.lines[0].points
-    assert [next(points[x] for x in points if x >= when) for when in (0.0, 0.9, 1.05, 1.25)] == [1, 1, 2, 1]
-
-
-@pytest.mark.parametrize(
-    ("measures", "num_charts"),
-    [({}, 0), ({"chat": [failed(0.0)]}, 2), ({"chat": [answered(0.0, tokens=1)]}, 3)],
-    ids=["none", "failed", "one"],
-)
-def test_tests_that_show_little_have_a_page_too(tmp_path: Path, measures: Any, num_charts: int) -> None:
-    found = report_of(result(measures, server=None, model="/models/llama"), origin())
-    assert (found.title, len(found.charts)) == ("Load test of llama", num_charts)
-    write(found, html=tmp_path / "a.html", markdown=tmp_path / "a.md")
-    assert found.conclusion[0] in (tmp_path / "a.html").read_text()
+def test_a_server_names_its_model_and_is_idle_with_all_gauges_at_zero() -> None:
+    with mock(model="tiny") as served:
+        server = ServerUnderTest(f"{served.base_url}/")
+        assert server.first_model()["id"] == "tiny"
+        assert is_idle(server.idle_metrics())
+    with pytest.raises(ServerNotThereError):
+        server.first_model()
+    with pytest.raises(ServerNotThereError):
+        server.metrics()
+    idle = dict.fromkeys(GAUGES.values(), 0.0)
+    for name in idle:
+        assert not is_idle(ServerMetrics(idle | {name: 0.01}))
+        assert not is_idle(ServerMetrics({key: value for key, value in idle.items() if key != name}))

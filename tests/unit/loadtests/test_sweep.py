@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from loadtests.sweep import WITH, WITHOUT, Goals, conclusion, highest_rates, judge
-from tests.mock_server import MockOptions, MockServer
+from loadtests.sweep import WITH, WITHOUT, Trial, highest_rates, judge, report_of
+from tests.unit.loadtests.mock import mock
+from vllm_spec_tools.report.provenance import provenance
 
 ROOT = Path(__file__).parents[3]
-GOALS = Goals(0.5, 0.02)
+GOALS = {"ttft": 0.5, "tpot": 0.02}
 
 
 def below(limit: float, tried: list[float]) -> Callable[[str, float], bool]:
@@ -65,7 +66,7 @@ def report(**more: Any) -> dict[str, Any]:
 
 def test_a_trial_passes_if_all_goals_are_kept_and_all_requests_answered() -> None:
     trial = judge(10.0, 10.0, report(), GOALS)
-    assert (trial.passed, trial.ttft, trial.acceptance_length) == (True, 0.4, 2.5)
+    assert (trial.missed, trial.ttft, trial.acceptance_length) == ((), 0.4, 2.5)
     for change, words in (
         ({"ttft": {"p95": 0.6}}, "TTFT p95 600 ms"),
         ({"tpot": {"p95": 0.03}}, "TPOT p95 30.0 ms"),
@@ -77,7 +78,7 @@ def test_a_trial_passes_if_all_goals_are_kept_and_all_requests_answered() -> Non
 
 def test_clients_that_do_not_reach_the_rate_say_nothing_about_the_server() -> None:
     trial = judge(20.0, 10.0, report(), GOALS)
-    assert (trial.passed, trial.is_short) == (False, True)
+    assert trial.is_short
     assert trial.missed == ("the clients sent 100 requests instead of 200",)
     # Chance alone may miss 200 by 4 standard deviations.
     assert not judge(20.0, 10.0, report(sent=143), GOALS).is_short
@@ -85,23 +86,22 @@ def test_clients_that_do_not_reach_the_rate_say_nothing_about_the_server() -> No
 
 
 def test_the_answer_is_one_sentence() -> None:
-    goals = "TTFT p95 ≤ 500 ms, TPOT p95 ≤ 20.0 ms"
-    assert conclusion("m", GOALS, {WITH: 18.0, WITHOUT: 7.5}) == (
-        f"m keeps {goals} up to 18.0 requests/s with speculation and 7.50 requests/s without: 2.40 times the rate."
-    )
-    assert conclusion("m", GOALS, {WITH: 18.0, WITHOUT: 7.5}, [WITH]) == (
-        f"m keeps {goals} up to at least 18.0 requests/s with speculation and 7.50 requests/s without: 2.40 times the "
-        "rate."
-    )
-    assert conclusion("m", GOALS, {WITH: None}) == f"m keeps {goals} up to no tested rate with speculation."
+    short = Trial(18.0, 100, 0.4, 0.01, 2.5, ("the clients sent 100 requests instead of 200",), is_short=True)
+    found = report_of("m", GOALS, {WITH: 18.0, WITHOUT: 7.5}, {WITH: [short], WITHOUT: []}, provenance([], 0, ()))
+    assert found.conclusion == [
+        "m keeps TTFT p95 ≤ 500 ms, TPOT p95 ≤ 20.0 ms up to at least 18.0 requests/s with speculation "
+        "and 7.50 requests/s without speculation: 2.40 times the rate."
+    ]
+    assert found.problems
+    assert "no tested rate" in report_of("m", GOALS, {WITH: None}, {WITH: []}, provenance([], 0, ())).conclusion[0]
 
 
 def test_a_sweep_of_the_mock_server_reports_both_arms(tmp_path: Path) -> None:
     pytest.importorskip("psutil")
     written = tmp_path / "sweep.json"
     command = [sys.executable, "-m", "loadtests.sweep", "--ttft-p95", "30", "--tpot-p95", "30", "--seconds", "1"]
-    with MockServer(MockOptions(port=0, ttft_ms=5, itl_ms=1, tokens_per_chunk=2.5)) as mock:
-        options = ["--host", mock.base_url, "--first", "40", "--most", "40", "--json", str(written)]
+    with mock(ttft_ms=5, itl_ms=1) as server:
+        options = ["--host", server.base_url, "--first", "40", "--most", "40", "--json", str(written)]
         done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     found = json.loads(written.read_text())

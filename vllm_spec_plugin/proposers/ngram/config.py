@@ -1,4 +1,4 @@
-"""The section of a plugin.yaml for n-grams, which the suffix proposer drafts; `docs/design/suffix.md` says why."""
+"""The section of a plugin.yaml for n-grams, which the suffix proposer drafts; `docs/suffix.md` says why."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 

@@ -17,7 +17,7 @@ from vllm_spec_plugin.proposers.suffix.tree import (
     start_of,
 )
 
-# Weight of the assumption that a token is wrong, in matched tokens; measured, see docs/design/suffix.md.
+# Weight of the assumption that a token is wrong, in matched tokens; measured, see docs/suffix.md.
 DOUBT = 3
 
 
