@@ -31,10 +31,6 @@ def runner():
     )
 
 
-def test_blocks_are_those_of_the_targets_group():
-    assert TreeAttention(runner(), {"target"}).block_size == 32
-
-
 def test_shared_tokens_are_written_to_their_further_slots_too_on_the_targets_layers_only():
     served = runner()
     attention = TreeAttention(served, {"target"})

@@ -94,14 +94,6 @@ def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer)
     assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
 
 
-def test_a_draft_without_q_replaces_one_with_q(drafter, proposer):
-    """The same token may be certain later."""
-    drafter.draft([view("a", 3)])
-    proposer.propose = lambda requests: [Draft([3]) for _ in requests]
-    drafter.draft([view("a", 3)])
-    assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
-
-
 class Ranks:
     """Takes the place of the agreement of two ranks."""
 
@@ -125,17 +117,6 @@ def ranks(monkeypatch, drafter):
     return ranks
 
 
-def test_ranks_compare_their_drafts_and_a_draft_models_passes(drafter, proposer, ranks):
-    """They know of a fault on one of them, which may have left the others in a pass."""
-    assert ranks.group == "group"
-    assert drafter.engine.ranks is ranks
-    assert [draft.token_ids for draft in drafter.draft([view("a", 3)])] == [[3]]
-    assert ranks.num_faults == 0
-    proposer.propose = None
-    assert drafter.draft([view("a", 3)]) == [NO_DRAFT]
-    assert ranks.num_faults == 1
-
-
 def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, proposer, ranks):
     resets = []
     proposer.reset = lambda: resets.append(1)
@@ -156,17 +137,6 @@ class InOrder(set):
 
     def __iter__(self):
         return iter(self._order)
-
-
-@pytest.mark.parametrize("order", list(permutations("abc")))
-def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, proposer, order):
-    """Covers requests that ended, and requests that were preempted."""
-    finished: list[str] = []
-    proposer.finish = finished.append
-    drafter.note_step(
-        None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), StepPlan()
-    )
-    assert finished == proposer.forgotten == ["a", "b", "c"]
 
 
 def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(monkeypatch):
@@ -208,14 +178,6 @@ def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tre
     with_a_tree.pending.lay_out(scheduled)
     assert scheduled == {"a": tokens, "b": [9]}
     assert with_a_tree.pending.tree("a", tokens) is FORK.first(count)
-
-
-def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
-    """Although they are the draft's own, depth first."""
-    scheduled = {"a": [3, 4, 5, 6]}
-    with_a_tree.pending.lay_out(scheduled)
-    assert scheduled == {"a": [3, 4, 5, 6]}
-    assert with_a_tree.pending.tree("a", scheduled["a"]) is chain(4)
 
 
 def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):

@@ -83,11 +83,6 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     assert [view.depth for view in found] == [12, 6, 2]
 
 
-def test_a_grammar_is_followed_along_one_continuation():
-    _, found = views([request(20, structured_outputs=object()), request(20)], TREE)
-    assert [view.chain_only for view in found] == [True, False]
-
-
 def test_siblings_have_random_numbers_of_their_own():
     torch.manual_seed(0)
     [one, other] = views([request(20), request(20)], TREE, 3)[1]
@@ -105,11 +100,6 @@ def test_each_request_sees_the_state_that_its_newest_token_came_from():
     assert places == [0, 2]
     assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
     assert [view.row for view in found] == [0, 2]
-
-
-def test_a_prompt_that_is_not_through_is_left_out():
-    places, _ = views([request(20), request(20)], new=[[], [3]])
-    assert places == [1]
 
 
 def test_nobody_is_drafted_for_whom_the_scheduler_does_not_name():
@@ -138,12 +128,6 @@ def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
     [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes={"r0": "s", "r1": "s"})[1]
     assert plain.scope == "s"
     assert seeded.scope == scope
-
-
-def test_a_text_cannot_be_written_through_a_view():
-    [view] = views([request(10)])[1]
-    with pytest.raises(ValueError, match="read-only"):
-        view.token_ids[0] = 5
 
 
 def test_the_longest_turn_is_what_there_must_be_room_for():

@@ -20,14 +20,6 @@ def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
 
 
-def test_no_slot_is_reserved_beyond_the_longest_text():
-    manager = make_manager(100)
-    running = request("a", prompt(1, 6))
-    start(manager, running)
-    manager.reserve(running, 10 * MAX_MODEL_LEN)
-    assert len(ids(manager)) == blocks(MAX_MODEL_LEN)
-
-
 def test_reserving_reaches_equally_far_in_all_groups():
     manager = make_manager(10, FULL, WINDOW)
     running = request("a", prompt(1, 6))
@@ -36,11 +28,6 @@ def test_reserving_reaches_equally_far_in_all_groups():
     added = manager.reserve(running, 20).get_block_ids()
     assert [len(group) for group in added] == [2, 2]
     assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-
-
-def test_rollback_of_an_unknown_request_does_nothing(manager):
-    assert manager.rollback(request("b", prompt(1, 6)), 0) is None
     manager.check_integrity()
 
 
@@ -112,12 +99,6 @@ def test_admission_is_stock_when_nobody_runs_or_wants_anything(manager, running)
     assert manager.allocate_slots(request("b", prompt(2, 20)), 20, has_scheduled_reqs=False) is not None
     manager.set_draft_headroom({})
     assert manager.allocate_slots(request("c", prompt(3, 8)), 8) is not None
-
-
-def test_running_requests_may_take_announced_blocks(manager, running):
-    manager.set_draft_headroom({"b": 40})
-    running.append_output_token_ids(list(range(20)))
-    assert manager.allocate_slots(running, 20) is not None
 
 
 class Blocks(RuleBasedStateMachine):

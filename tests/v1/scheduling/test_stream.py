@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import weakref
 
 import numpy as np
 import pytest
@@ -93,17 +92,6 @@ def test_groups_leave_as_soon_as_they_are_whole_whatever_other_requests_do(steps
         del held[name][:size]
 
 
-def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():
-    stream = GroupedStream(SIZE)
-    step = logprobs_of(range(1000), 3)
-    whole = [weakref.ref(column) for column in step[:3]]
-    assert leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1))) == []
-    del step
-    assert [column() for column in whole] == [None] * 3
-    [end] = leave(stream, output_of([], finish_reason=FinishReason.STOP))
-    assert end.new_logprobs.logprob_token_ids.tolist() == [[4, 5, 6, 7]]
-
-
 def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
     stream = GroupedStream(SIZE)
     stats, first, second = PrefillStats(), *(EngineCoreEvent.new_event(kind) for kind in list(EngineCoreEventType)[:2])
@@ -121,22 +109,6 @@ def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
     assert rest.stop_reason == 7
 
 
-def test_what_is_said_at_the_end_is_said_at_once():
-    params = {"block": 1}
-    end = output_of([1], finish_reason=FinishReason.LENGTH, kv_transfer_params=params, ec_transfer_params=params)
-    [left] = leave(GroupedStream(SIZE), end)
-    assert (left.kv_transfer_params, left.ec_transfer_params, left.finished) == (params, params, True)
-
-
-def test_an_end_without_tokens_brings_what_was_held_back():
-    """So an error ends a request whose last step came to nothing."""
-    stream = GroupedStream(SIZE)
-    leave(stream, output_of([1, 2], new_logprobs=logprobs_of([1, 2], 2)))
-    [end] = leave(stream, output_of([], finish_reason=FinishReason.ERROR))
-    assert end.new_token_ids == [1, 2]
-    assert end.new_logprobs.sampled_token_ranks.tolist() == [7, 14]
-
-
 def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
     stream = GroupedStream(SIZE)
     leave(
@@ -146,16 +118,6 @@ def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
     stream.drop("a")
     [end] = leave(stream, output_of([2], finish_reason=FinishReason.STOP))
     assert (end.new_token_ids, end.prefill_stats, end.events) == ([2], None, None)
-
-
-def test_each_client_has_its_own_outputs_and_the_rest_of_its_message():
-    stream = GroupedStream(SIZE)
-    one = EngineCoreOutputs(outputs=[output_of(range(SIZE))], finished_requests={"z"})
-    other = EngineCoreOutputs(outputs=[output_of([1], "b")], finished_requests={"y"})
-    stream.regroup({0: one, 3: other})
-    assert [output.request_id for output in one.outputs] == ["a"]
-    assert other.outputs == []
-    assert (one.finished_requests, other.finished_requests) == ({"z"}, {"y"})
 
 
 @pytest.fixture

@@ -136,12 +136,6 @@ def test_trees_drafted_or_cut_to_any_size_leave_the_target(size, draw):
     assert distance(first_texts(lambda tokens: size, draw, ORDER.num_nodes)) < 1e-6
 
 
-def test_a_size_that_depends_on_the_drawn_tokens_is_caught():
-    """Nothing is verified if the first token is token 0."""
-    size = ORDER.num_nodes
-    assert distance(first_texts(lambda tokens: size * (tokens[0] > 0), without_replacement, size)) > 0.01
-
-
 @pytest.mark.parametrize("draw", PROPOSERS)
 def test_impossible_tokens_stay_impossible(draw):
     assert distance_from_target(DEEP, table("p", START, zeros=1), draw) < 1e-6

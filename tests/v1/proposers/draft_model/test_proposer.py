@@ -52,13 +52,6 @@ def test_requests_without_k_get_no_draft_and_prompts_are_caught_up():
     assert scene.engine.num_computed == {"p": 1}
 
 
-def test_a_step_may_have_nothing_to_do():
-    scene = Scene()
-    assert scene.propose([]) == []
-    assert scene.propose([Request("d", text(2, 9), 0)]) == [NO_DRAFT]
-    assert scene.engine.passes == []
-
-
 def test_a_long_text_is_caught_up_over_several_steps_while_others_draft():
     scene = Scene(catch_up_tokens=10)
     long, short = Request("l", text(1, 25)), Request("s", text(2, 4))
