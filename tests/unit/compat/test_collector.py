@@ -33,14 +33,3 @@ def test_each_output_of_a_stream_comes_by_itself_in_order(make: Any) -> None:
         return [each.number for each in (first, *rest, last)]
 
     assert asyncio.run(taken()) == [0, 1, 2, 3]
-
-
-def test_an_error_comes_at_once(make: Any) -> None:
-    async def taken() -> None:
-        collector = make(KINDS.DELTA, "a")
-        collector.put(SimpleNamespace())
-        collector.put(ValueError("ended"))
-        await collector.get()
-
-    with pytest.raises(ValueError, match="ended"):
-        asyncio.run(taken())

@@ -59,13 +59,6 @@ def test_what_is_not_served_is_refused(serving, kind, fields):
         answer(serving, kind, **fields)
 
 
-@pytest.mark.parametrize("kind", [CompletionRequest, ChatCompletionRequest])
-def test_given_logprob_tokens_are_refused(serving, kind):
-    fields: dict[str, Any] = {"logprobs": 2 if kind is CompletionRequest else True, "logprob_token_ids": [1, 2]}
-    with pytest.raises(VLLMValidationError, match="logprob_token_ids"):
-        answer(serving, kind, **fields)
-
-
 @requests
 def test_others_are_served(serving, kind):
     assert answer(serving, kind) == "served"

@@ -57,13 +57,6 @@ def test_on_a_gpu_it_is_what_the_configuration_says(on_gpu, given, runner, sched
     assert str(found) == f"vLLM {found.vllm}; {found.runner}; {found.scheduling}"
 
 
-def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert engine_of(config("eagle3", is_async=True)).runner == "V1 runner: VLLM_USE_V2_MODEL_RUNNER=0"
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert engine_of(config("eagle3", v2=True)).runner == "V2 runner: VLLM_USE_V2_MODEL_RUNNER=1"
-
-
 @pytest.mark.skipif("cpu" not in installed_version(), reason="the CPU platform's reasons")
 def test_vllms_own_configuration_of_a_custom_proposer():
     """Tests the choice of vLLM itself on a CPU, not of a stand-in."""

@@ -13,7 +13,6 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.tokenizers import get_tokenizer
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_outlines import OutlinesBackend
-from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions as Options
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
 from vllm.v1.structured_output.utils import choice_as_grammar
@@ -265,20 +264,3 @@ def test_there_is_no_grammar_where_it_does_not_constrain_the_next_token(tokenize
         assert served.grammars.of(served.request) is None
     served.request.structured_output_request = None
     assert served.grammars.of(served.request) is None
-
-
-def test_a_grammar_of_an_unknown_back_end_is_drafted_from_by_its_masks(tokenizer: Any) -> None:
-    known = Served("outlines", Options.REGEX, REGEX, tokenizer)
-
-    class Unknown(StructuredOutputGrammar):
-        """Passes all on."""
-
-        def __getattribute__(self, name: str) -> Any:
-            return getattr(known.grammar, name)
-
-    Unknown.__abstractmethods__ = frozenset()
-    known.take(tokenizer.encode("order-1234", add_special_tokens=False))
-    expected, _ = known.draft()
-    known.request.structured_output_request.grammar = Unknown()  # type: ignore[abstract]
-    assert known.draft()[0] == expected
-    assert tokenizer.decode(expected) == ":"

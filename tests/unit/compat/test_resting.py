@@ -14,7 +14,6 @@ from vllm_spec_plugin.compat.resting import (
     resting_on_v1,
     resting_on_v2,
     sampling_on_v1,
-    without_default_skip,
 )
 
 OURS = "vllm_spec_plugin.worker.cpu.NativeCPUWorker"
@@ -65,20 +64,6 @@ def test_settings_in_which_a_drafter_never_rests(method: str, setting: dict[str,
     found = after_rest(config(method, **setting))
     assert isinstance(found, str)
     assert reason in found
-
-
-def test_a_drafter_without_keys_and_values_rests_beside_a_connector() -> None:
-    assert after_rest(config("ngram", kv_transfer_config=object())) is DrafterAfterRest.AS_BEFORE
-
-
-def test_vllms_own_sign_for_no_drafts_gives_way() -> None:
-    """The sign is of vLLM 0.33; 0.32 has none."""
-    newer: Any = SimpleNamespace(skip_drafts=True)
-    older: Any = SimpleNamespace()
-    without_default_skip(newer)
-    without_default_skip(older)
-    assert newer.skip_drafts is False
-    assert not hasattr(older, "skip_drafts")
 
 
 def propose(*args: Any, **kwargs: Any) -> Any:

@@ -53,7 +53,3 @@ def test_servers_without_a_plugin_yaml_stop_as_before(make: Any) -> None:
     got, task = stopped(make, ANOTHER)
     assert not got
     assert task.cancelled()
-
-
-def test_a_frontend_whose_constructor_failed_can_be_stopped(make: Any) -> None:
-    make.__new__(make).shutdown()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
+from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, read_facts, read_tokens
 from vllm_spec_plugin.schema.errors import ConfigError
@@ -59,16 +59,6 @@ def test_facts_of_a_config(tmp_path: Path) -> None:
     assert facts.context == 2048
     assert (facts.num_heads, facts.num_kv_heads) == (6, 1)
     assert facts.end_ids == {0, 3, 5}  # 0 is the generation config's
-
-
-def test_no_generation_config_or_a_broken_one_and_no_kv_heads_are_no_mistakes(tmp_path: Path) -> None:
-    folder = copy_model(tmp_path / "draft", ("generation_config.json",), num_key_value_heads=None, eos_token_id=None)
-    facts = read_facts(ModelSource(folder))
-    assert facts.end_ids <= {2}  # the model type's default
-    assert facts.num_kv_heads == 6
-    (tmp_path / "draft" / "generation_config.json").write_text("{")
-    edit(tmp_path / "draft" / "config.json", eos_token_id=7)
-    assert read_facts(ModelSource(folder)).end_ids == {7}
 
 
 @pytest.mark.parametrize(
@@ -126,11 +116,6 @@ def test_a_missing_tokenizer_is_not_taken_for_an_empty_one(tmp_path: Path) -> No
     Qwen2Config().save_pretrained(tmp_path / "qwen")  # for this one transformers makes up a tokenizer of one token
     with pytest.raises(UnreadableError, match="no tokenizer files"):
         read_tokens(ModelSource(str(tmp_path / "qwen")))
-
-
-def test_a_tokenizer_that_is_not_wanted_is_not_read() -> None:
-    with pytest.raises(UnreadableError, match="without one"):
-        read_tokens(ModelSource("/no/such", skip_tokenizer=True))
 
 
 def test_code_beside_a_model_runs_only_where_it_is_trusted(tmp_path: Path) -> None:

@@ -93,17 +93,6 @@ def test_the_variable_keeps_v1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (runner.is_v2, runner.why_v1) == (False, "")
 
 
-def test_of_vllms_drafters_vllm_chooses_the_runner() -> None:
-    """So nothing is tried again on V1."""
-    runner = first_runner(config("{method: vllm, config: {method: mtp}}"), "p.yaml")
-    assert runner == (runner.written, runner.written, False, "")
-
-
-def test_a_platform_without_triton_keeps_v1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_choice, "has_triton", lambda: False)
-    assert not first_runner(config("{method: suffix}"), "p.yaml").is_v2
-
-
 NATIVE_DRAFT = {"method": "draft_model", "model": "D", "revision": "r", "max_model_len": 64}
 
 

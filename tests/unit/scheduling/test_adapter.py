@@ -34,13 +34,6 @@ def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
     assert control.batch.max_draft_tokens == 9
 
 
-def test_a_request_that_samples_nothing_has_no_drafts_and_is_counted():
-    control, pooling = Listening(), request("a")
-    pooling.sampling_params = None
-    assert plan(make(control, pooling), output({"a": 1}), [pooling]) == {}
-    assert counted_of(control).without_drafts == {"pooling": 1}
-
-
 @pytest.mark.parametrize(
     ("samples_drafts", "grammar", "temperature", "served"),
     [(True, object(), 1.0, False), (True, object(), 0.0, True), (True, None, 1.0, True), (False, object(), 1.0, True)],

@@ -5,13 +5,9 @@ from typing import Any
 import pytest
 
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
-from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value, scope_of, why_without_drafts
+from vllm_spec_plugin.scheduling.eligibility import scope_of, why_without_drafts
 
 ORDINARY: dict[str, Any] = {"samples": True, "thinking_token_budget": None, "resumable": False, "prompt_embeds": None}
-
-
-def test_an_ordinary_request_may_have_drafts():
-    assert why_without_drafts(**ORDINARY) is None
 
 
 @pytest.mark.parametrize(
@@ -26,13 +22,6 @@ def test_an_ordinary_request_may_have_drafts():
 def test_each_reason_is_named(given, reason):
     assert why_without_drafts(**ORDINARY | given) == reason
     assert reason in WITHOUT_DRAFTS
-
-
-@pytest.mark.parametrize(
-    ("has_grammar", "temperature", "is_cut"), [(True, 0.01, True), (True, 0.0, False), (False, 1.0, False)]
-)
-def test_sampled_drafts_are_cut_by_value_with_a_grammar_only(has_grammar, temperature, is_cut):
-    assert is_cut_by_value(has_grammar, temperature) == is_cut
 
 
 @pytest.mark.parametrize(

@@ -200,16 +200,6 @@ def test_a_head_rests_in_a_step_that_verifies_drafts_when_the_policy_switches_of
     assert pipeline.rests == [False, False, False, True]
 
 
-def test_the_log_at_start_says_whether_the_drafter_rests(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    make(monkeypatch, Switched(), DrafterAfterRest.KEEPS_GAP)
-    assert "rests in steps after which nobody drafts; then it drafts without what it lacks" in caplog.text
-    assert "runs in every step" not in caplog.text
-    make(monkeypatch, Switched(), "suffix may follow each step's tokens")
-    assert "runs in every step, also where nobody drafts: suffix may follow each step's tokens" in caplog.text
-
-
 def test_a_gap_that_a_pass_has_no_room_for_is_filled_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """24 tokens a pass: a prompt of 36 tokens takes two, after which the request drafts."""
     pipeline = make(monkeypatch, control := Switched(), DrafterAfterRest.CATCHES_UP)

@@ -68,17 +68,6 @@ def test_a_head_of_another_size_needs_an_embedding_of_its_own(tmp_path: Path) ->
     assert "has no embedding of its own and a hidden size of 8" in refusal_of(head, target(tmp_path / "target"))
 
 
-def test_a_broken_head_is_refused(tmp_path: Path) -> None:
-    assert "has no config.json" in refusal_of(str(tmp_path), target(tmp_path / "target"))
-
-
-def test_a_target_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
-    head = write(tmp_path / "head", speculators_config())
-    served = target(tmp_path / "target", model_type="nonesuch")
-    (warning,) = check_head(served, head, "spec.yaml")
-    assert warning.startswith(f"{START}not compared with the target ")
-
-
 @pytest.mark.parametrize(("size", "allowed"), [(2, ""), (4, ""), (5, "1, 2, 4"), (8, "1, 2, 4")])
 def test_several_devices_must_divide_the_head(tmp_path: Path, size: int, allowed: str) -> None:
     """It has 4 heads, 2 KV heads and a feed-forward size of 20."""

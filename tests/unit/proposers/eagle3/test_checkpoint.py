@@ -55,12 +55,6 @@ def test_both_layouts_of_one_head_are_read_alike(tmp_path: Path) -> None:
     assert (one.config.base_model, other.config.base_model) == ("models/target", None)
 
 
-def test_a_whole_vocabulary_needs_no_map(tmp_path: Path) -> None:
-    head = read_head(write(tmp_path, speculators_config(draft_vocab_size=VOCABULARY)))
-    assert head.target_ids is None
-    assert head.config.draft_vocab_size == VOCABULARY
-
-
 def test_norms_and_an_embedding_of_its_own_are_read(tmp_path: Path) -> None:
     config = speculators_config(norm_before_fc=True, fc_norm=True, norm_output=True, target_hidden_size=24)
     state = random_state(config) | {"embed_tokens.weight": torch.zeros(VOCABULARY, HIDDEN)}

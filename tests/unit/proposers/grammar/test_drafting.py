@@ -79,13 +79,6 @@ def test_nothing_is_guessed_where_whitespace_and_several_characters_may_follow(t
     assert drafted(several[1::2], "{", tokenizer)[0].startswith('"name": "')
 
 
-def test_a_draft_has_at_most_the_tokens_that_are_asked_for() -> None:
-    for count in range(1, 6):
-        state = Texts(["the name of the city"], BYTE_LEVEL, "the")
-        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0)).propose([view(state, "the", count=count)])
-        assert len(draft.token_ids) == min(count, 5)
-
-
 def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
     state = Texts(["the"], BYTE_LEVEL, "the")
     for stops, allowed, expected in (
@@ -101,21 +94,6 @@ def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed(
         [draft] = proposer.propose([view(state, "the")])
         assert draft.token_ids == expected
         assert list(draft.kinds[:1]) == [Kind.GUESS if len(allowed) > 1 else Kind.FORCED] * len(expected)
-
-
-def test_requests_without_a_grammar_get_no_draft() -> None:
-    proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
-    state = Texts(["the name"], BYTE_LEVEL, "the")
-    none, some = proposer.propose([view(None, "the")._replace(request_id="b"), view(state, "the")])
-    assert not none.token_ids
-    assert some.token_ids
-    assert len(some.kinds) == len(some.token_ids)
-
-
-def test_tokens_beyond_the_vocabulary_are_not_drafted() -> None:
-    state = Texts(["the name"], BYTE_LEVEL, "the")
-    [first, *_] = BYTE_LEVEL.encode(" name")
-    assert not GrammarProposer(BYTE_LEVEL, first, times(0.0)).propose([view(state, "the")])[0].token_ids
 
 
 @pytest.mark.parametrize("reads_text", [True, False])

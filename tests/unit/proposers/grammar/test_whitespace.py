@@ -38,8 +38,3 @@ def test_before_any_example_there_is_one_space_after_a_colon() -> None:
     assert Style("").before("", "{") == ""
     assert Style("").before('{"a"', ":") == ""
     assert Style("{").before("{", '"') == ""
-
-
-def test_an_unknown_indentation_gets_its_last_space() -> None:
-    assert Style("{\n   ").before("{\n   ", '"') == " "
-    assert Style("{\n  ").before("{\n  ", '"') == ""

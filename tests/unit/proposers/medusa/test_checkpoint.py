@@ -50,22 +50,6 @@ def test_the_original_layout_says_what_a_plain_implementation_says(
     torch.testing.assert_close(load(folder)(hidden), plain_logits(plain, hidden, 3, num_layers))
 
 
-def test_sizes_come_from_the_tensors_where_the_config_has_none(tmp_path: Path) -> None:
-    config = read_heads_config(write(tmp_path, random_state(3, 2), original_config(3, 2)))
-    assert (config.num_heads, config.num_layers, config.hidden_size, config.vocab_size) == (3, 2, HIDDEN, VOCABULARY)
-    assert config.base_model == "lmsys/vicuna-7b-v1.3"
-    assert (config.accuracy, config.paths, config.measured_on, config.provenance) == (None,) * 4
-
-
-def test_other_files_that_are_taken(tmp_path: Path) -> None:
-    """The older format of torch's files, and tensors of the model itself beside heads with a prefix."""
-    folder = write(tmp_path / "old", {}, original_config())
-    torch.save(random_state(), tmp_path / "old" / "medusa_lm_head.pt", _use_new_zipfile_serialization=False)
-    assert load(folder).num_heads == 3
-    state = random_state(3, 1, "medusa_head.") | {"lm_head.weight": torch.ones(2, 2)}
-    assert load(write(tmp_path / "both", state, original_config())).num_heads == 3
-
-
 def test_a_hub_name_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
@@ -79,14 +63,6 @@ def test_a_hub_name_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert load("some/heads").num_heads == 3
     assert refusal_of("no/such").startswith("there is no folder 'no/such', and it cannot be downloaded: we could not ")
-
-
-def test_fewer_heads_may_be_loaded(tmp_path: Path) -> None:
-    folder = write(tmp_path, random_state(3), original_config())
-    hidden = torch.ones(1, HIDDEN)
-    two = load(folder, num_heads=2)
-    assert two.num_heads == 2
-    torch.testing.assert_close(two(hidden), load(folder)(hidden)[:2])
 
 
 def measured() -> dict[str, Any]:

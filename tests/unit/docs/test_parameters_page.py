@@ -9,10 +9,3 @@ RECORDED = json.loads(RESULTS.read_text())
 
 def test_the_page_has_the_tables_of_the_fields_and_of_the_recorded_counts():
     assert PAGE.read_text() == with_tables(PAGE.read_text(), RECORDED), "run python -m tests.e2e.fuzz --page"
-
-
-def test_what_is_recorded_had_drafts_accepted_and_rejected():
-    for servers in RECORDED.values():
-        for name, row in servers.items():
-            assert 50 < row["accepted"] < row["drafted"], name
-            assert row["greedy"] > row["requests"] / 8, name
