@@ -40,4 +40,4 @@ def test_they_pass_with_nothing_else_installed_on_a_device_that_is_not_the_cpu()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     # The sampler's own tests and those of its pipeline need vLLM.
     assert "2 skipped" in done.stdout
-    assert int(done.stdout.split(" passed")[0].split()[-1]) > 70
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 50

@@ -47,12 +47,7 @@ def answer(serving, kind, **fields):
 
 @requests
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"vllm_xargs": {"spec_tokens": 5}},
-        {"logit_bias": {"1": 2.0}},
-        {"temperature": 1.0, "min_p": 0.5},
-    ],
+    "fields", [{"vllm_xargs": {"spec_tokens": 5}}, {"logit_bias": {"1": 2.0}}, {"temperature": 1.0, "min_p": 0.5}]
 )
 def test_what_is_not_served_is_refused(serving, kind, fields):
     with pytest.raises(VLLMValidationError):

@@ -7,14 +7,7 @@ import pytest
 import yaml
 
 from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED
-from vllm_spec_plugin.config import (
-    DraftModelConfig,
-    NgramConfig,
-    PluginConfig,
-    SuffixConfig,
-    load_config,
-    parse_config,
-)
+from vllm_spec_plugin.config import DraftModelConfig, NgramConfig, PluginConfig, SuffixConfig, load_config, parse_config
 from vllm_spec_plugin.proposers.medusa import check
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -23,13 +16,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 def test_the_least_file_has_the_documented_defaults() -> None:
     config = parse_config({"proposer": NGRAM}, "spec.yaml")
     assert config.model_dump() == {
-        "proposer": {
-            "method": "ngram",
-            "min_order": 2,
-            "shared": False,
-            "shared_tokens": None,
-            "shared_scope": None,
-        },
+        "proposer": {"method": "ngram", "min_order": 2, "shared": False, "shared_tokens": None, "shared_scope": None},
         "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0},
         "verification": {"lenience": 1.0, "method": None},
         "stream_granularity": "free",

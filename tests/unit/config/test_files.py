@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from tests.unit.config.cases import NGRAM, message_of
-from vllm_spec_plugin.config import (
-    ConfigError,
-    NgramConfig,
-    load_config,
-    parse_config,
-)
+from vllm_spec_plugin.config import ConfigError, NgramConfig, load_config, parse_config
 
 
 def test_values_cannot_write_to_the_terminal() -> None:

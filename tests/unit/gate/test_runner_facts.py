@@ -51,9 +51,7 @@ def runner(*specs, table_block_size=32, writes_inside=False, layers=None):
         kv_cache_config=SimpleNamespace(kv_cache_groups=groups),
         input_batch=SimpleNamespace(block_table=[SimpleNamespace(block_size=table_block_size)]),
         attn_groups=[[SimpleNamespace(backend=type("Backend", (), names))] for _ in groups],
-        compilation_config=SimpleNamespace(
-            static_forward_context={name: layer() for name in every} | (layers or {}),
-        ),
+        compilation_config=SimpleNamespace(static_forward_context={name: layer() for name in every} | (layers or {})),
     )
 
 

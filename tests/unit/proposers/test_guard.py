@@ -49,22 +49,16 @@ def propose(answer, requests=None):
 SOUND = Draft([1, 2], torch.full((2, VOCAB), 0.1))
 NO_IDS: Any = ["x"]
 WRONG_TREE: Any = [[0]]
-WRONG_DRAFTS: Any = [None, [1], (1,), {"token_ids": [1]}, 1, "ab", torch.tensor([1])]
+WRONG_DRAFTS: Any = [None, [1], {"token_ids": [1]}, 1, "ab", torch.tensor([1])]
 WRONG_TOKENS: Any = [
-    *(None, 1, "1", b"1", {1}, iter([1])),
-    *([1.0], [True], [None], [[1]], [np.float32(1)], [np.True_], [torch.tensor(1)]),
-    *(np.array([1.0]), np.array([True]), np.array([[1]]), np.array(1)),
-    *(torch.tensor([1.0]), torch.tensor([True]), torch.tensor([[1]])),
+    *(None, 1, "1", {1}, iter([1]), [1.0], [True], [None], [[1]], [np.float32(1)], [torch.tensor(1)]),
+    *(np.array([1.0]), np.array([True]), np.array([[1]]), np.array(1), torch.tensor([True]), torch.tensor([[1]])),
 ]
 WRONG_PROBS: Any = [
-    [[0.1] * VOCAB],
-    np.full((1, VOCAB), 0.1),
-    torch.ones(1, VOCAB, dtype=torch.int64),
+    *([[0.1] * VOCAB], np.full((1, VOCAB), 0.1), torch.ones(1, VOCAB, dtype=torch.int64)),
     torch.full((1, VOCAB), 0.1).to_sparse(),
     SparseProbs(torch.tensor([[1.0]]), torch.tensor([[1.0]])),
-    SparseProbs(torch.tensor([[True]]), torch.tensor([[1.0]])),
     SparseProbs(np.array([[1]]), torch.tensor([[1.0]])),  # type: ignore[arg-type]
-    SparseProbs([[1]], [[1.0]]),  # type: ignore[arg-type]
 ]
 NAN = torch.full((1, VOCAB), float("nan"))
 
@@ -154,17 +148,16 @@ def test_sound_drafts_pass(draft, request_view):
 
 
 @pytest.mark.parametrize(
-    "tokens", [(1, 2), np.array([1, 2]), np.array([1, 2], np.uint8), torch.tensor([1, 2]), [np.int32(1), np.int64(2)]]
+    "tokens", [(1, 2), np.array([1, 2], np.uint8), torch.tensor([1, 2]), [np.int32(1), np.int64(2)]]
 )
 @pytest.mark.parametrize(
     "probs",
     [
         None,
-        torch.full((2, VOCAB), 0.1, dtype=torch.float64),
-        torch.full((2, VOCAB), 0.1, requires_grad=True),
+        torch.full((2, VOCAB), 0.1, dtype=torch.float64, requires_grad=True),
         SparseProbs(torch.tensor([[1], [2]], dtype=torch.int32), torch.ones(2, 1, dtype=torch.float16)),
     ],
-    ids=["certain", "float64", "with_gradient", "sparse"],
+    ids=["certain", "float64 with gradient", "sparse"],
 )
 def test_other_types_of_the_same_are_converted(tokens, probs):
     """The tokens can be joined with other drafts, and compared with a list."""

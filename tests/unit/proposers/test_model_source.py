@@ -96,12 +96,6 @@ def test_a_config_that_cannot_be_read_has_a_reason_of_one_line(tmp_path: Path, t
     assert str(caught.value)
 
 
-def test_tokens_of_a_tokenizer(tmp_path: Path) -> None:
-    tokens = read_tokens(ModelSource(copy_model(tmp_path / "draft")))
-    assert len(tokens.ids) == VOCAB_SIZE
-    assert tokens.end_ids == {tokens.ids["<|endoftext|>"]}
-
-
 def test_a_tokenizer_of_its_own_is_read_in_the_models_place(tmp_path: Path) -> None:
     bare = copy_model(tmp_path / "bare", ("tokenizer.json", "tokenizer_config.json"))
     whole = copy_model(tmp_path / "whole")
@@ -123,25 +117,3 @@ def test_code_beside_a_model_runs_only_where_it_is_trusted(tmp_path: Path) -> No
     (tmp_path / "draft" / "own.py").write_text("raise SystemExit('ran')")
     with pytest.raises(UnreadableError, match=r"custom code|trust_remote_code"):
         read_facts(ModelSource(folder))
-
-
-def test_the_revision_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    import transformers
-
-    asked: list[dict[str, Any]] = []
-
-    def from_pretrained(name: str, **arguments: Any) -> None:
-        asked.append({"name": name, **arguments})
-        raise OSError("not here")
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", from_pretrained)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", from_pretrained)
-    source = ModelSource("org/model", tokenizer="org/other", revision="r1", tokenizer_revision="r2")
-    for read in (read_facts, read_tokens):
-        with pytest.raises(UnreadableError, match="not here"):
-            read(source)
-    assert [(each["name"], each["revision"]) for each in asked] == [
-        ("org/model", "r1"),
-        ("org/other", "r2"),
-    ]
-    assert all(each["trust_remote_code"] is False for each in asked)

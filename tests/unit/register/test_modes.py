@@ -80,10 +80,7 @@ def test_what_v2_cannot_serve_goes_to_v1_with_the_reason(text: str, why: str, mo
     assert runner.config is runner.written
     assert (runner.is_v2, runner.why_v1) == (False, f"{why} V1")
     monkeypatch.setenv(VARIABLE, "1")
-    with pytest.raises(
-        ConfigError,
-        match=rf"^{VARIABLE}=1: {why} V1; allowed: unset it, or serve without",
-    ):
+    with pytest.raises(ConfigError, match=rf"^{VARIABLE}=1: {why} V1; allowed: unset it, or serve without"):
         first_runner(config(text), "p.yaml")
 
 

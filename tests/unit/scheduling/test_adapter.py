@@ -20,7 +20,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.policy.control import Drafting, StepForecast
+from vllm_spec_plugin.policy.control import Drafting
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 
 THEN_GRAMMAR = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "grammar"}]}}
@@ -86,22 +86,6 @@ def test_what_the_prefix_cache_had_is_known_of_requests_that_came_while_nothing_
     assert control.requests[0].uncomputed_tokens == (25,)
 
 
-def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
-    control, a = Listening(), request("a")
-    adapter = make(control, a)
-    plan(adapter, output({"a": 1}), [a])
-    end(adapter, a, sources={"a": 0})
-    a.num_output_tokens = 2
-    plan(adapter, output({"a": 4}), [a])
-    assert control.requests[0].num_output_tokens == 2
-    end(adapter, a, drafted=3, accepted=2)
-    a.num_output_tokens = 5
-    plan(adapter, output({"a": 1}), [a])
-    end(adapter, a)
-    draft_plan = ((0, 4),)
-    assert control.told == [("a", draft_plan, 0, 3, 2, 5, None), ("a", draft_plan, None, 0, 0, 6, None)]
-
-
 def test_passes_on_which_nodes_of_a_tree_were_accepted():
     control, a = Listening(), request("a")
     adapter = make(control, a, config=TREE)
@@ -110,21 +94,6 @@ def test_passes_on_which_nodes_of_a_tree_were_accepted():
     plan(adapter, output({"a": 5}), [a])
     adapter.verified(adapter.take_step(), "a", 4, 2, 4, (1, 3))
     assert control.told == [("a", ((0, 4),), 0, 4, 2, 4, (1, 3))]
-
-
-def test_a_prompt_that_is_not_through_was_not_drafted_for():
-    control = Listening()
-    a = request("a", num_tokens=40, computed=20, num_output=0, chunk=True)
-    adapter = make(control, a)
-    assert plan(adapter, output({"a": 20}), [a])
-    end(adapter, waiting=[a])
-    a.is_prefill_chunk = False
-    plan(adapter, output({"a": 20}), [a])
-    assert not adapter.latest.drafted_as
-    end(adapter, a)
-    plan(adapter, output({"a": 5}), [a])
-    assert "a" in adapter.latest.drafted_as
-    assert control.told == []
 
 
 def test_the_proposers_of_a_cascade_are_asked_in_turn():
@@ -247,18 +216,6 @@ def test_a_step_is_drafted_after_until_the_next_one_is_planned():
     assert adapter.latest_ended.draft_plans == {"a": ((0, 4),)}
     plan(adapter, output({}), [a])
     assert not adapter.latest_ended.draft_plans
-
-
-def test_a_forecast_is_not_for_requests_that_come_when_all_others_have_ended():
-    control = Listening()
-    control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
-    adapter = make(control, a := request("a"))
-    plan(adapter, output({"a": 1}), [a])
-    end(adapter, a)
-    adapter.forget("a")
-    adapter.add(b := request("b"))
-    plan(adapter, output({"b": 9}), [b])
-    assert adapter.latest.forecast is None
 
 
 @pytest.mark.parametrize(

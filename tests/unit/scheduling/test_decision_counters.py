@@ -9,32 +9,6 @@ from vllm_spec_plugin.scheduling import step_planner as module
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
 
 
-def test_a_request_without_drafts_is_counted_once_and_told_from_one_that_wants_none():
-    session, off = request("session"), request("off", spec="off")
-    session.resumable = True
-    control = Listening()
-    adapter = make(control, session, off)
-    for _ in range(3):
-        assert plan(adapter, output({"session": 1, "off": 1}), [session, off]) == {}
-        end(adapter, session, off)
-    assert counted_of(control).without_drafts == {"resumable": 1}
-    for one in (session, off):
-        adapter.forget(one.request_id)
-    assert (control.num_plans, control.told, control.forgotten) == (0, [], [])
-
-
-def test_a_policy_that_goes_off_switches_requests_off():
-    control, running = Listening(), [request("a"), request("b"), request("c", spec="off")]
-    adapter, step = make(control, *running), output({"a": 1, "b": 1, "c": 1})
-    plan(adapter, step, running)
-    control.is_on = False
-    for _ in range(2):
-        end(adapter, *running)
-        plan(adapter, step, running)
-    counters = counted_of(control)
-    assert (counters.switched_off, counters.chosen_lengths) == (2, [4, 0, 0, 0, 2])
-
-
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
     control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)

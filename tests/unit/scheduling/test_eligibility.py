@@ -1,27 +1,8 @@
 """Which requests are served without drafts, and whose texts they share."""
 
-from typing import Any
-
 import pytest
 
-from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
-from vllm_spec_plugin.scheduling.eligibility import scope_of, why_without_drafts
-
-ORDINARY: dict[str, Any] = {"samples": True, "thinking_token_budget": None, "resumable": False, "prompt_embeds": None}
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"samples": False}, "pooling"),
-        ({"thinking_token_budget": 0}, "thinking_budget"),
-        ({"resumable": True}, "resumable"),
-        ({"prompt_embeds": object()}, "prompt_embeds"),
-    ],
-)
-def test_each_reason_is_named(given, reason):
-    assert why_without_drafts(**ORDINARY | given) == reason
-    assert reason in WITHOUT_DRAFTS
+from vllm_spec_plugin.scheduling.eligibility import scope_of
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ K = 4
 NGRAM = {"method": "vllm", "config": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}}
 SUFFIX = {"method": "suffix", "min_order": 1}
 MIXED = {"method": "cascade", "proposers": [{"method": "suffix", "min_order": 2}, NGRAM]}
-PREDICTED = {"method": "cascade", "proposers": [{"method": "prediction"}, SUFFIX]}
 
 
 def unpredictable(text: list[int]) -> int:
@@ -146,13 +145,3 @@ def test_each_proposer_is_credited_with_its_own_drafts(make: Make, monkeypatch: 
     (suffix, *_), (drafter, *_) = pipeline.control.acceptance
     assert suffix > 0.8
     assert drafter == pytest.approx(0.7, abs=0.15)
-
-
-def test_a_prediction_is_drafted_first_and_then_what_the_text_repeats(make: Make) -> None:
-    pipeline = make("text", proposer=PREDICTED)
-    predicted = pipeline.expected(1, 5, 15)
-    pipeline.add("predicted", 1, 5, 40, spec_prediction=predicted)
-    pipeline.finish()
-    assert pipeline.outputs("predicted", 5, 40) == pipeline.expected(1, 5, 40)
-    assert sum(pipeline.counters["prediction"].accepted_per_position) > 8
-    assert sum(pipeline.counters["suffix"].accepted_per_position) > 3

@@ -1,4 +1,4 @@
-"""What the plugin replaces of the installed vLLM is listed, and is as listed."""
+"""Each part that the plugin replaces of the installed vLLM is listed, and is as listed."""
 
 import json
 import subprocess

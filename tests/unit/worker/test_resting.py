@@ -81,11 +81,3 @@ def test_on_v1_a_draft_model_catches_up_before_it_drafts(
     assert worker.model_runner.propose_draft_token_ids(plan, *range(8)) == "drafts"
     assert caught_up == expected
     assert worker.model_runner.propose_draft_token_ids(output(REST), [[5]], *range(7)) == [[]]
-
-
-def test_nothing_is_put_before_what_the_scheduler_drafts(proposer: SimpleNamespace) -> None:
-    proposer.is_token_only = True
-    worker = Resting("ngram", is_v2=False)
-    propose = worker.model_runner.propose_draft_token_ids
-    worker.load_model()
-    assert worker.model_runner.propose_draft_token_ids is propose

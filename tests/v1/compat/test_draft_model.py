@@ -18,11 +18,7 @@ from vllm.v1.kv_cache_interface import (
 from tests.engine.tiny import WINDOW, tiny_model
 from vllm_spec_plugin.compat.drafter_model import draft_model_config
 from vllm_spec_plugin.proposers.section import DraftWeights
-from vllm_spec_plugin.v1.compat.draft_model import (
-    draft_vllm_config,
-    keep_all_tokens,
-    layer_obstacle,
-)
+from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
 
 ATTENTION: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 MAMBA: dict[str, Any] = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}

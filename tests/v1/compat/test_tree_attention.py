@@ -26,7 +26,7 @@ def runner():
     return SimpleNamespace(
         kv_cache_config=SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec)]),
         compilation_config=SimpleNamespace(
-            static_forward_context={name: SimpleNamespace(impl=Impl()) for name in ("target", "draft")},
+            static_forward_context={name: SimpleNamespace(impl=Impl()) for name in ("target", "draft")}
         ),
     )
 

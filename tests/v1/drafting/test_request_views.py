@@ -19,12 +19,7 @@ TREE = {
 
 
 def request(length, num_output=1, seed=None, **params):
-    defaults = {
-        "temperature": 1.0,
-        "max_tokens": None,
-        "structured_outputs": None,
-        "extra_args": None,
-    }
+    defaults = {"temperature": 1.0, "max_tokens": None, "structured_outputs": None, "extra_args": None}
     return SimpleNamespace(
         length=length,
         prompt_token_ids=[1] * (length - num_output),
@@ -100,20 +95,6 @@ def test_each_request_sees_the_state_that_its_newest_token_came_from():
     assert places == [0, 2]
     assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
     assert [view.row for view in found] == [0, 2]
-
-
-def test_nobody_is_drafted_for_whom_the_scheduler_does_not_name():
-    places, found = views([request(10), request(10), request(10)], lengths={"r0": 3, "r2": 1})
-    assert places == [0, 2]
-    assert [view.num_draft_tokens for view in found] == [3, 1]
-
-
-@pytest.mark.parametrize("policy", ["fixed", "heuristic", "optimal"])
-def test_drafts_of_seeded_requests_are_certain(policy):
-    config = CHAIN | {"draft_length": {"policy": policy, "tokens": 4}}
-    [plain, seeded] = views([request(10), request(10, seed=5)], config)[1]
-    assert not plain.point_mass
-    assert seeded.point_mass
 
 
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():

@@ -60,22 +60,6 @@ def test_a_request_with_a_gap_is_lost_until_it_is_forgotten() -> None:
     assert buffer.span("a") == (10, 12)
 
 
-def test_computed_and_forgotten_states_make_room() -> None:
-    buffer = buffer_of(6)
-    for first in range(0, 6, 2):
-        buffer.add(states(first, 2), [("a", first, 2)])
-    buffer.drop_before("a", 3)
-    assert buffer.span("a") == (3, 6)
-    buffer.add(states(0, 3), [("b", 0, 3)])
-    buffer.forget("a")
-    buffer.forget("never seen")
-    assert buffer.span("a") == (0, 0)
-    buffer.add(states(7, 3), [("c", 7, 3)])
-    assert kept(buffer, "b", 0, 3) == [[0, 0], [1, 0], [2, 0]]
-    assert kept(buffer, "c", 7, 10) == [[7, 0], [8, 0], [9, 0]]
-    assert not buffer.num_lost
-
-
 def test_where_all_rows_are_taken_the_longest_request_is_lost() -> None:
     buffer = buffer_of(10)
     buffer.add(torch.cat([states(0, 6), states(0, 2)]), [("long", 0, 6), ("short", 0, 2)])

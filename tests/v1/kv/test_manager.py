@@ -20,17 +20,6 @@ def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
 
 
-def test_reserving_reaches_equally_far_in_all_groups():
-    manager = make_manager(10, FULL, WINDOW)
-    running = request("a", prompt(1, 6))
-    start(manager, running)
-    # 5 blocks are free: two for each of two stretches of 4 tokens, and one that is no use alone.
-    added = manager.reserve(running, 20).get_block_ids()
-    assert [len(group) for group in added] == [2, 2]
-    assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-
-
 def test_rollback_never_touches_cached_blocks(manager):
     running = request("a", prompt(1, 10))
     start(manager, running)
@@ -46,20 +35,6 @@ def test_rollback_never_touches_shared_blocks(manager, running):
     manager.block_pool.touch([shared])
     assert manager.rollback(running, 0) == (3,)
     manager.check_integrity(retained=[shared])
-
-
-def test_rollback_leaves_null_blocks_of_a_sliding_window_alone():
-    manager = make_manager(30, FULL, WINDOW)
-    running = request("a", prompt(1, 24))
-    start(manager, running)
-    running.append_output_token_ids(7)
-    manager.allocate_slots(running, 1)
-    manager.reserve(running, 32)
-    window = manager.get_blocks("a").blocks[1]
-    assert window[0].is_null
-    assert manager.rollback(running, 0) == (6, 6)
-    assert len(manager.get_blocks("a").blocks[1]) == 6
-    manager.check_integrity()
 
 
 def test_what_was_for_drafts_is_taken_again_before_the_prefix_cache_loses_any(manager, running):
@@ -256,21 +231,13 @@ class Blocks(RuleBasedStateMachine):
                 assert all(block.is_null or block.block_id == i for i, block in zip(mirrored, held, strict=True))
 
 
-class BlocksOfTwoGroups(Blocks):
-    """The same with a second KV group, whose blocks a sliding window frees."""
-
-    specs = (FULL, WINDOW)
-
-
 class BlocksOfThreeGroups(Blocks):
-    """The same with a third KV group, whose blocks are larger."""
+    """The same with a second KV group, whose blocks a sliding window frees, and a third one with larger blocks."""
 
     specs = (FULL, WINDOW, WIDE)
 
 
 TestBlocks = Blocks.TestCase
 TestBlocks.settings = SETTINGS
-TestBlocksOfTwoGroups = BlocksOfTwoGroups.TestCase
-TestBlocksOfTwoGroups.settings = SETTINGS
 TestBlocksOfThreeGroups = BlocksOfThreeGroups.TestCase
 TestBlocksOfThreeGroups.settings = SETTINGS

@@ -44,7 +44,7 @@ def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
     core.begin()
     assert core.forks == {}
     core.end(num_accepted=3)
-    assert core.counters.verified_per_position == [1, 1, 1]
+    assert core.total("verified_per_position") == [1, 1, 1]
 
 
 def test_places_of_a_tree_are_its_levels():
@@ -53,8 +53,8 @@ def test_places_of_a_tree_are_its_levels():
     assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
     core.end(num_accepted=1)
     core.step()
-    assert core.counters.verified_per_position == [2, 2, 1, 1]
-    assert core.counters.accepted_per_position == [1]
+    assert core.total("verified_per_position") == [2, 2, 1, 1]
+    assert core.total("accepted_per_position") == [1]
 
 
 def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
@@ -75,21 +75,3 @@ def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
     of_a = set(core.manager.get_block_ids("a")[0])
     left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
     assert len(old - left) <= most
-
-
-def test_slots_of_drafts_that_waited_and_were_dropped_are_given_back():
-    """The first three requests' drafts use the tokens of a step up; then the fourth's are dropped, as for a prompt."""
-    core = Core(60, FULL)
-    for i, name in enumerate("abcd"):
-        add(core, name, i, 3)
-    core.step(num_drafts=4)
-    core.scheduler.max_num_scheduled_tokens = 15
-    core.begin()
-    assert "d" not in core.output.num_scheduled_tokens
-    assert held(core, "d") == 2
-    core.end(num_drafts=0)
-    core.scheduler.requests["d"].spec_token_ids = []
-    core.blocks.kv_proposer = None
-    core.begin()
-    assert held(core, "d") == 1
-    core.end(num_drafts=0)

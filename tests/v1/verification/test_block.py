@@ -9,12 +9,7 @@ import torch
 
 from tests.unit import p_values
 from tests.unit.random_cases import random_cases
-from tests.v1.verification.block_oracle import (
-    floats,
-    next_token,
-    random_drafting,
-    weights_and_thresholds,
-)
+from tests.v1.verification.block_oracle import floats, next_token, random_drafting, weights_and_thresholds
 from tests.v1.verification.cases import VOCAB, as_logits, as_probs, random_case, verify_many
 from vllm_spec_plugin.v1.verification import block
 from vllm_spec_plugin.v1.verification.chain import NO_TOKEN, verify_chain

@@ -7,14 +7,7 @@ import torch
 from tests.unit.random_cases import random_cases
 from tests.v1.verification.cases import VOCAB, as_logits, random_case, verify_many
 from tests.v1.verification.test_chain import FALSE_ALARM, p_value
-from tests.v1.verification.tree_cases import (
-    TreeCase,
-    outputs,
-    random_batch,
-    random_tree_case,
-    seeded_noise,
-    verify,
-)
+from tests.v1.verification.tree_cases import TreeCase, outputs, random_batch, random_tree_case, seeded_noise, verify
 from tests.v1.verification.tree_oracle import greedy_output, output_distribution, sampled_output
 from vllm_spec_plugin.v1.verification.noise import Noise
 from vllm_spec_plugin.v1.verification.tree import verify_tree

@@ -8,12 +8,7 @@ import pytest
 import torch
 
 from tests.v1.verification.block_oracle import continuations
-from tests.v1.verification.tree_oracle import (
-    all_drafts,
-    context,
-    output_distribution,
-    text_distribution,
-)
+from tests.v1.verification.tree_oracle import all_drafts, context, output_distribution, text_distribution
 from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.v1.drafting.pending_drafts import as_cut, tokens_to_send
 from vllm_spec_plugin.verification.topology import by_priority, chain, topology

@@ -80,15 +80,6 @@ def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Pat
     assert "; ...; allowed: a draft model with the target's token ids; " in message
 
 
-def test_the_targets_own_choice_of_tokenizer_counts(tmp_path: Path) -> None:
-    other = copy_model(tmp_path / "other")
-    swap_tokens(other, ("a", "b"))
-    target = ModelSource(TARGET.model, tokenizer=other)
-    for draft in (DRAFT, TARGET.model):
-        assert refusal_of(draft, target).startswith("2 of 2,048")
-    assert warnings_of(other, target) == []
-
-
 @pytest.mark.parametrize("which", ["target", "draft", "served without one"])
 def test_without_a_tokenizer_the_tokens_are_not_compared_and_that_is_said(tmp_path: Path, which: str) -> None:
     bare, other = copy_model(tmp_path / "bare", NO_TOKENIZER), copy_model(tmp_path / "other")
@@ -109,16 +100,6 @@ def end_with(folder: str, ids: int | list[int], token: str) -> str:
     edit(Path(folder) / "generation_config.json", eos_token_id=ids)
     name_end_token(folder, token)
     return folder
-
-
-def test_no_end_token_in_common_is_refused_with_both(tmp_path: Path) -> None:
-    """An end that only the generation config tells counts."""
-    draft = end_with(copy_model(tmp_path / "draft"), 65, "a")
-    assert refusal_of(draft).startswith(
-        f"'{draft}' has the EOS tokens 65 'a', the target '{TARGET.model}' has 0 '<|endoftext|>' (eos_token_id in"
-    )
-    edit(tmp_path / "draft" / "generation_config.json", eos_token_id=[0])
-    assert len(warnings_of(draft)) == 1
 
 
 @pytest.mark.parametrize("ids", [[0, 66], [65, 66, 0]])

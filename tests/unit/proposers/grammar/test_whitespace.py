@@ -11,9 +11,7 @@ VALUE = {"name": "a, b: c", "sizes": [1, 2, {"deep": {"deeper": [True, None]}}],
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 1}],
-    ids=str,
+    "options", [{}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 1}], ids=str
 )
 def test_a_text_in_one_style_is_continued_in_it(options: dict[str, object]) -> None:
     """Checks each place from the second object on, outside of strings."""
