@@ -8,7 +8,6 @@ import yaml
 
 from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED
 from vllm_spec_plugin.config import DraftModelConfig, NgramConfig, PluginConfig, SuffixConfig, load_config, parse_config
-from vllm_spec_plugin.proposers.medusa import check
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -24,23 +23,6 @@ def test_the_least_file_has_the_documented_defaults() -> None:
     }
     proposer = parse_config({"proposer": SHARED}, "spec.yaml").model_dump()["proposer"]
     assert (proposer["shared_tokens"], proposer["shared_scope"]) == (1_000_000, "salt")
-
-
-@pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
-def test_how_many_heads_drafts_need(tree: object, num_heads: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted: list[int | None] = []
-
-    def check_heads(
-        target: object, model: str, num_heads: int | None, where: str, *, needs_accuracy: bool
-    ) -> list[str]:
-        assert needs_accuracy is (tree == "auto")
-        wanted.append(num_heads)
-        return []
-
-    monkeypatch.setattr(check, "check_heads", check_heads)
-    data = {"proposer": {**MEDUSA, "tree": tree}, "draft_length": {"policy": "fixed", "tokens": 7}}
-    parse_config(data, "spec.yaml").check_proposers(None, "spec.yaml")
-    assert wanted == [num_heads]
 
 
 @pytest.mark.parametrize(
@@ -79,25 +61,6 @@ def test_the_ends_of_every_range_are_allowed(
         data: dict[str, Any] = {"proposer": dict(proposer), "draft_length": {"policy": "fixed"}}
         data.setdefault(section, {})[key] = value
         assert getattr(getattr(parse_config(data, "spec.yaml"), section), key) == value
-
-
-@pytest.mark.parametrize(
-    ("proposer", "key", "value"),
-    [
-        (MEDUSA, "draft_sampling", "probabilistic"),
-        (MEDUSA, "tree", "auto"),
-        (MEDUSA, "tree", ((63,),)),
-        (MEDUSA, "tree", ((0,), (0, 0), (7,))),
-        (MEDUSA, "tree", tuple((0,) * depth for depth in range(1, 17))),
-    ],
-)
-def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) -> None:
-    """Lists of a file become tuples, which nothing changes."""
-    given = yaml.safe_load(yaml.dump(value).replace("!!python/tuple", ""))
-    data = {"proposer": {**proposer, key: given}, "draft_length": {"policy": "fixed", "tokens": 64}}
-    config = parse_config(data, "spec.yaml")
-    assert getattr(config.proposer, key) == value
-    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
 
 
 SHIPPED = {

@@ -72,12 +72,6 @@ def test_stages_need_asynchronous_scheduling_where_a_drafter_drafts(arguments):
     gate.check_served(config, plugin, "plugin.yaml")
 
 
-def test_a_draft_model_is_looked_at_too(arguments, models):
-    proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
-    with pytest.raises(ConfigError, match=r"here: proposer\.model: got .*recurrent state"):
-        arguments("llama", proposer).create_engine_config()
-
-
 def test_the_config_can_be_made_twice(arguments):
     """vLLM asks for it again in some programs; requests need what is noted on it each time."""
     given = arguments("gemma3", data_parallel_size=2)

@@ -17,7 +17,6 @@ from vllm.v1.kv_cache_interface import (
 
 from tests.engine.tiny import WINDOW, tiny_model
 from vllm_spec_plugin.compat.drafter_model import draft_model_config
-from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
 
 ATTENTION: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
@@ -55,17 +54,6 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
     before = settings(config)
     draft_config(config, models, draft)
     assert settings(config) == before
-
-
-def test_revisions_and_context_reach_vllms_configuration(models):
-    config = target_config(models, "llama")
-    given = DraftWeights("x", revision="r", code_revision="c", max_model_len=64)._asdict()
-    del given["model"]
-    draft = draft_config(config, models, "llama", **given).model_config
-    assert (draft.revision, draft.code_revision, draft.max_model_len) == ("r", "c", 64)
-    plain = draft_config(config, models, "llama").model_config
-    assert (plain.revision, plain.code_revision, plain.max_model_len) == (None, None, 512)
-    assert draft_config(config, models, "llama", max_model_len=600).model_config.max_model_len == 512
 
 
 def test_what_has_no_key_is_the_targets_or_vllms_choice(models):

@@ -76,13 +76,6 @@ def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(dra
     assert q.probs[:, 0].tolist() == [0.75, 0.75]
 
 
-def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
-    drafter.draft([view("a", 3), view("b", 4)])
-    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
-    assert q.token_ids.tolist() == [[3, 0], [5, 5]]
-    assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
-
-
 def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer):
     """The id of one that ended may be given to the next one in the same step."""
     drafter.scopes = {"a": "one", "b": "two"}
@@ -170,14 +163,6 @@ def with_a_tree(monkeypatch, proposer):
     drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
     drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, draft_plan=((0, 4),))])
     return drafter
-
-
-@pytest.mark.parametrize(("count", "tokens"), [(0, []), (1, [3]), (2, [3, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6])])
-def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tree, count, tokens):
-    scheduled = {"a": [3, 5, 4, 6][:count], "b": [9]}
-    with_a_tree.pending.lay_out(scheduled)
-    assert scheduled == {"a": tokens, "b": [9]}
-    assert with_a_tree.pending.tree("a", tokens) is FORK.first(count)
 
 
 def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):

@@ -55,11 +55,6 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     return engine
 
 
-def kept(engine: Any, request_id: str) -> list[float]:
-    first, stop = engine.states.span(request_id)
-    return engine.states.take([(request_id, first, stop - first)]).squeeze(1).tolist()
-
-
 def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: Any, computed: Computed) -> None:
     engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"})
     assert computed == [("prompt", 0, 40)]

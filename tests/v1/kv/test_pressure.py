@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 from vllm_spec_plugin.v1.kv.pressure import Demand, keep_drafts
 
-BUDGET = 64
-
 relaxed = settings(max_examples=examples(50, 500))
 
 

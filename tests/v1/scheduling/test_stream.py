@@ -102,17 +102,6 @@ def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
     assert rest.stop_reason == 7
 
 
-def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
-    stream = GroupedStream(SIZE)
-    leave(
-        stream,
-        output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(EngineCoreEventType.QUEUED)]),
-    )
-    stream.drop("a")
-    [end] = leave(stream, output_of([2], finish_reason=FinishReason.STOP))
-    assert (end.new_token_ids, end.prefill_stats, end.events) == ([2], None, None)
-
-
 @pytest.fixture
 def core(monkeypatch):
     """One with `stream_granularity: fixed`."""
