@@ -1,4 +1,4 @@
-"""Tests that commands, tests and vLLM's source are as the documentation says."""
+"""Commands, tests, pages and vLLM's source are as the documentation says."""
 
 import inspect
 import re
@@ -64,6 +64,28 @@ def test_the_tests_behind_the_claims_exist():
     for path, function in tests:
         assert (ROOT / path).exists(), path
         assert not function or f"def {function}(" in (ROOT / path).read_text(), function
+
+
+def test_each_page_is_in_the_navigation_and_exists():
+    # Its tag for a Python function is not plain YAML.
+    nav = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert not [page for page in nav if not (ROOT / page).is_file()]
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")} <= set(nav)
+    modules = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert modules
+    assert all((ROOT / f"{name.replace('.', '/')}.py").is_file() for name in modules)
+
+
+def test_warnings_that_are_explained_are_vllms():
+    """Each row's quoted parts; alternatives of other vLLM versions are parts, too. Strings may span lines in vLLM."""
+    texts = (path.read_text() for path in Path(vllm.__file__).parent.rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    section = page.partition("## vLLM's warnings at start-up")[2].partition("\n## ")[0]
+    cells = [re.findall("`([^`]+)`", line.split("|")[1]) for line in section.splitlines() if line.startswith("| ")]
+    rows = [[part for text in quoted for part in text.split(" ... ")] for quoted in cells if quoted]
+    assert len(rows) >= 8
+    assert not [parts for parts in rows if not any(part in source for part in parts)]
 
 
 def sources() -> dict[str, tuple[Any, tuple[str, ...]]]:

@@ -102,6 +102,15 @@ def end_with(folder: str, ids: int | list[int], token: str) -> str:
     return folder
 
 
+def test_no_end_token_in_common_is_refused_with_both(tmp_path: Path) -> None:
+    """An end that only the generation config tells counts."""
+    draft = end_with(copy_model(tmp_path / "draft"), 65, "a")
+    said = f"'{draft}' has the EOS tokens 65 'a', the target '{TARGET.model}' has 0 '<|endoftext|>'"
+    assert refusal_of(draft).startswith(said)
+    edit(tmp_path / "draft" / "generation_config.json", eos_token_id=[0])
+    assert len(warnings_of(draft)) == 1
+
+
 @pytest.mark.parametrize("ids", [[0, 66], [65, 66, 0]])
 def test_one_end_token_in_common_is_enough_and_the_rest_is_said(tmp_path: Path, ids: list[int]) -> None:
     """As a chat model's: the base model's end of text, and an end of turn that its tokenizer names."""
