@@ -32,6 +32,7 @@ class Attention:
         self.shared: tuple[list[int], list[int]] = ([], [])
 
     def copy_blocks(self, copies):
+        self.copies = [*copies]
         self.cache.copy(copies)
 
     def share(self, tokens, slots):
@@ -134,6 +135,12 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(rng, bloc
         words = request.words(node)
         assert scene.cache.read(request.blocks, len(words)) == prefixes(words)
     assert scene.attention.shared == ([], [])
+
+
+@pytest.mark.parametrize(("length", "num_computed", "is_copied"), [(8, 7, 0), (9, 8, 0), (9, 7, 0), (10, 9, 1)])
+def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied(length, num_computed, is_copied):
+    request = Verifying(0, length, num_computed, topology([[0], [1]]), (11, 12, 13, 14), (21,), 1)
+    assert Scene([request]).prepare().attention.copies == [(13, 21)] * is_copied
 
 
 def test_attention_is_told_of_a_sequence_per_branch():
