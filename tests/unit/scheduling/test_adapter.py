@@ -89,6 +89,22 @@ def test_what_the_prefix_cache_had_is_known_of_requests_that_came_while_nothing_
     assert control.requests[0].uncomputed_tokens == (25,)
 
 
+def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
+    control, a = Listening(), request("a")
+    adapter = make(control, a)
+    plan(adapter, output({"a": 1}), [a])
+    end(adapter, a, sources={"a": 0})
+    a.num_output_tokens = 2
+    plan(adapter, output({"a": 4}), [a])
+    assert control.requests[0].num_output_tokens == 2
+    end(adapter, a, drafted=3, accepted=2)
+    a.num_output_tokens = 5
+    plan(adapter, output({"a": 1}), [a])
+    end(adapter, a)
+    draft_plan = ((0, 4),)
+    assert control.told == [("a", draft_plan, 0, 3, 2, 5, None), ("a", draft_plan, None, 0, 0, 6, None)]
+
+
 def test_passes_on_which_nodes_of_a_tree_were_accepted():
     control, a = Listening(), request("a")
     adapter = make(control, a, config=TREE)

@@ -129,7 +129,6 @@ def test_the_optimal_policy_learns_acceptance_from_late_outcomes(
             pipeline.step()
     pipeline.finish()
     assert pipeline.control.acceptance[0][0] == pytest.approx(0.7, abs=0.12)
-    assert pipeline.control.step_cost.num_observations > 50
 
 
 def test_each_proposer_is_credited_with_its_own_drafts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

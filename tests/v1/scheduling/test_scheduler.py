@@ -12,8 +12,20 @@ from tests.engine.books import holding
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
 from tests.v1.scheduling.steps import HEADS, NUM_DRAFTS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
-from vllm_spec_plugin.messages import plan_of
+from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.policy.control import StepMode
+from vllm_spec_plugin.policy.fixed import FixedControl
+
+
+class Pausing(FixedControl):
+    """Drafts as `FixedControl` where it is on."""
+
+    is_constant = False
+    is_on = True
+
+    def begin_step(self, num_requests, *, may_skip):
+        return StepMode.DRAFTS if self.is_on else StepMode.OFF
 
 
 def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
@@ -129,6 +141,23 @@ def test_with_a_connector_tables_are_left_as_vllm_makes_them():
     core.begin()
     assert not plan_of(core.output).rollback
     assert held(core) == 3
+
+
+def test_a_step_without_drafts_has_no_plan():
+    """Once the drafts that wait are verified, and what they did not need is given back."""
+    control = Pausing()
+    core = Core(60, FULL, control=control)
+    for family, name in enumerate("abc"):
+        add(core, name, family, 7)
+    for _ in range(3):
+        core.step(num_accepted=1)
+    control.is_on = False
+    core.step(num_accepted=1, num_drafts=0)
+    core.step(num_drafts=0)
+    for _ in range(4):
+        core.step(num_drafts=0)
+        assert plan_of(core.output) is NO_PLAN
+        assert len(core.output.num_scheduled_tokens) == 3
 
 
 def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatch):
