@@ -73,8 +73,6 @@ def test_a_report_is_whole(browser, tmp_path, name, width):
     assert browser.run("return document.querySelectorAll('table').length") == len(report.tables)
 
 
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     """Serves the site; its address."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,8 @@ def models(tmp_path_factory):
 @pytest.fixture
 def one_model_config(monkeypatch):
     """Reads a target once for all columns: that takes most of the time of a configuration."""
-    create, made = EngineArgs.create_model_config, []
+    create = EngineArgs.create_model_config
+    made: list[Any] = []
 
     def create_model_config(self):
         if not made:
