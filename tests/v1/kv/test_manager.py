@@ -1,6 +1,7 @@
 """Slots for drafts: what is reserved, what is taken back, and that no book of blocks goes wrong over it."""
 
-from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, WINDOW, prompt, request
+from tests.unit.random_cases import random_cases
+from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WIDE, WINDOW, prompt, request
 from tests.v1.kv.pool import make_manager, start
 
 
@@ -10,6 +11,40 @@ def blocks(num_tokens, size=BLOCK_SIZE):
 
 def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
+
+
+def test_reserving_reaches_equally_far_in_all_groups():
+    manager = make_manager(10, FULL, WINDOW)
+    running = request("a", prompt(1, 6))
+    start(manager, running)
+    # 5 blocks are free: two for each of two stretches of 4 tokens, and one that is no use alone.
+    added = manager.reserve(running, 20).get_block_ids()
+    assert [len(group) for group in added] == [2, 2]
+    assert manager.block_pool.get_num_free_blocks() == 1
+    manager.check_integrity()
+
+
+@random_cases(20, 200)
+def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
+    """Three groups in one pool; a worker's tables would follow what is told."""
+    manager, running = make_manager(int(rng.integers(8, 30)), FULL, WINDOW, WIDE), request("a", prompt(1, 6))
+    start(manager, running)
+    tables = manager.get_block_ids("a")
+    for _ in range(10):
+        wanted = int(rng.integers(1, MAX_MODEL_LEN + 10))
+        for table, added in zip(tables, manager.reserve(running, wanted).get_block_ids(), strict=True):
+            table.extend(added)
+        if manager.block_pool.get_num_free_blocks() >= 3:
+            assert not manager.num_missing_blocks("a", min(wanted, MAX_MODEL_LEN))
+        kept = int(rng.integers(6, 40))
+        expected = [
+            min(len(table), blocks(kept, size)) for table, size in zip(tables, manager.block_sizes, strict=True)
+        ]
+        lengths = manager.rollback(running, kept) or map(len, tables)
+        tables = tuple(table[:length] for table, length in zip(tables, lengths, strict=True))
+        assert tables == manager.get_block_ids("a")
+        assert [len(table) for table in tables] == expected
+        manager.check_integrity()
 
 
 def test_rollback_never_touches_cached_blocks(manager):
