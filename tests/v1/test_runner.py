@@ -1,4 +1,4 @@
-"""What the runner leaves to vLLM in a step, and what it adds."""
+"""A step of the runner: the part that it leaves to vLLM, and the part that it adds."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the plugin changes in vLLM's frontend: streams, ends of servers, predictions, refusals."""
+"""Changes of the plugin in vLLM's frontend: streams, ends of servers, predictions, refusals."""
 
 import asyncio
 import threading
