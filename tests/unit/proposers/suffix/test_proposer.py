@@ -127,3 +127,11 @@ def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
     proposer.reset()
     assert proposer.num_bytes == store.num_tokens == 0
     assert not store.generations("scope 0")
+
+
+def test_many_small_scopes_are_bounded_too() -> None:
+    store = TextStore(4096, VOCAB_SIZE)
+    for number in range(100):
+        store.add(f"scope {number}", np.arange(10, dtype=np.int32))
+    kept = [number for number in range(100) if store.generations(f"scope {number}")]
+    assert kept == list(range(100 - 4096 // 256, 100))
