@@ -134,7 +134,7 @@ matrix: setup ## Test architectures with ways of drafting, and write docs/suppor
 v2: setup ## Test vLLM's own drafters on its V2 runner, and write docs/v2.md: make v2 [VLLM=0.33.0] [ONLY=mtp,ngram_gpu]
 	$(VENV)/bin/python -m tests.engine.v2 $(if $(ONLY),--only $(ONLY))
 
-seams: .venv/.setup-done ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
+seams: .venv/.setup-done ## Compare the parts of vLLM that the plugin replaces: make seams [VLLM=0.33.0] [UPDATE=1]
 	@.venv/bin/python -m tests.seams $(if $(filter command line,$(origin VLLM)),--vllm $(VLLM)) $(if $(UPDATE),--update)
 
 figures: setup ## Write the figures of README and docs from the results in docs/benchmarks

@@ -65,15 +65,6 @@ def test_a_report_is_whole(browser, tmp_path, name, width):
     assert browser.run("return document.querySelectorAll('table').length") == len(report.tables)
 
 
-def test_a_page_that_is_not_whole_is_noticed(browser, tmp_path):
-    page = tmp_path / "broken.html"
-    page.write_text("<img src='nothing.png'><p style='width: 3000px'>wide</p><script>nothing()</script>")
-    browser.open(page.as_uri(), WIDTHS[0])
-    assert len(browser.run(_BROKEN_IMAGES)) == 1
-    assert browser.run(_OVERFLOW) > 1000
-    assert any("nothing is not defined" in error for error in browser.errors())
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     """Serves the site; its address."""

@@ -1,4 +1,4 @@
-"""Tests what the runner leaves to vLLM in a step, and what it adds."""
+"""A step of the runner: the part that it leaves to vLLM, and the part that it adds."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,6 @@ NOT_READ: Any = "not read"
 class Stock:
     """vLLM's runner, as far as a step goes through it."""
 
-    booked = (None, None, None, [[5], []])
     speculative_config: Any = "speculation"
     rejection_sampler: Any = None
     input_batch: Any
@@ -31,7 +30,7 @@ class Stock:
 
     def _bookkeeping_sync(self):
         self.booked_with = dict(self.input_batch.generators)
-        return self.booked
+        return None, None, None, [[5], []]
 
     def sample_tokens(self, grammar_output):
         return SimpleNamespace()
@@ -51,15 +50,12 @@ class Scripted:
     """A drafter that drafts one token for each request."""
 
     def __init__(self):
-        self.config = SimpleNamespace(
-            draft_length=SimpleNamespace(tokens=2),
-            drafts_trees=False,
-            verification=SimpleNamespace(lenience=1, method="block"),
-        )
+        verification = SimpleNamespace(lenience=1, method="block")
+        lengths = SimpleNamespace(tokens=2)
+        self.config = SimpleNamespace(draft_length=lengths, drafts_trees=False, verification=verification)
         self.engine, self.siblings, self.scopes, self.sources = None, 1, {}, {}
         self.uses_states, self.dropped, self.views = False, [], []
-        self.pending = self
-        self.kept = CountersByMethod()
+        self.pending, self.kept = self, CountersByMethod()
 
     @property
     def counters(self):
@@ -70,7 +66,7 @@ class Scripted:
         return taken
 
     def take_probs(self, request_ids, draft_token_ids, device):
-        self.taken = draft_token_ids
+        """Has no q."""
 
     def drop(self, request_ids):
         self.dropped += request_ids
@@ -82,7 +78,7 @@ class Scripted:
         return [Draft([7]) for _ in requests]
 
     def note_step(self, runner, scheduler_output, plan):
-        pass
+        """Keeps no state of requests."""
 
 
 class SpecRunner(SpecRunnerMixin, Stock):
@@ -92,8 +88,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         params = SimpleNamespace(temperature=0.0, max_tokens=None, structured_outputs=None, extra_args=None)
         request: Any = SimpleNamespace(prompt_token_ids=[1], sampling_params=params, generator=None)
         self.drafter: Any = Scripted()
-        self.requests = dict.fromkeys(NAMES, request)
-        self.max_model_len = 40
+        self.requests, self.max_model_len = dict.fromkeys(NAMES, request), 40
         metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None, logprob_token_ids=None)
         self.input_batch: Any = SimpleNamespace(
             req_ids=NAMES,
@@ -103,7 +98,8 @@ class SpecRunner(SpecRunnerMixin, Stock):
             num_tokens_no_spec=np.array([10, 12]),
             token_ids_cpu=np.zeros((2, 40), np.int32),
         )
-        self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
+        verify = lambda metadata, probs, logits, sampling, trees, drafts: (("ours", drafts), "verdict")  # noqa: E731
+        self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions(), verify=verify)
         self._step_probe = []
 
     def run_step(self, drafts=None, draft_plan=None):
@@ -128,41 +124,21 @@ def runner(monkeypatch):
     return SpecRunner()
 
 
-def ours(runner):
-    """Has the runner sample with a scorer that says what it was given."""
-    positions = runner.rejection_sampler.positions
-
-    class Sampler:
-        def verify(self, metadata, draft_probs, logits, sampling_metadata, trees, host_drafts):
-            return ("ours", host_drafts), "verdict"
-
-    runner.rejection_sampler = Sampler()
-    runner.rejection_sampler.positions = positions
-
-
-@pytest.mark.parametrize(
-    ("sampling", "max_tokens", "counts"), [("greedy", 100, [2, 2, 2]), ("probabilistic", 6, [1, 1, 1])]
-)
-def test_memory_is_measured_with_the_longest_drafts_of_a_full_step(runner, sampling, max_tokens, counts):
+@pytest.mark.parametrize(("draws", "max_tokens", "counts"), [(False, 100, [2, 2, 2]), (True, 6, [1, 1, 1])])
+def test_memory_is_measured_with_the_longest_drafts_of_a_full_step(runner, draws, max_tokens, counts):
     """vLLM's own dummy step has one draft token per request."""
     seen = []
 
-    class Sampler:
-        def __call__(self, step, draft_probs, logits, metadata):
-            seen.append((step.num_draft_tokens, draft_probs, logits.shape, metadata))
+    def sampler(step, draft_probs, logits, metadata):
+        seen.append((step.num_draft_tokens, draft_probs, logits.shape, metadata))
 
-    runner.rejection_sampler = sampler = Sampler()
-    runner.max_num_tokens = max_tokens
-    runner.drafter.config.proposers = [
-        SimpleNamespace(samples=False),
-        SimpleNamespace(samples=sampling == "probabilistic"),
-    ]
+    runner.rejection_sampler, runner.max_num_tokens = sampler, max_tokens
+    runner.drafter.config.proposers = [SimpleNamespace(samples=False), SimpleNamespace(samples=draws)]
     assert runner._dummy_sampler_run(None) == "sampled"
     assert runner.rejection_sampler is sampler
     [(num_draft_tokens, q, shape, metadata)] = seen
     assert (num_draft_tokens, shape, metadata) == (counts, (sum(counts) + 3, 5), "metadata")
-    assert (q is None) == (sampling == "greedy")
-    assert q is None or q.shape == (3, 5)
+    assert (q is not None and q.shape) == (draws and (3, 5))
 
 
 @pytest.mark.parametrize("draft_plan", [None, {}])
@@ -174,17 +150,13 @@ def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, dra
     before = torch.get_rng_state()
     sampled, drafted, sent = runner.run_step(draft_plan=draft_plan)
     assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
-    assert sampled == ("stock", None)
-    assert drafted is None
-    assert vars(sent) == {}
+    assert (sampled, drafted, vars(sent)) == (("stock", None), None, {})
     assert torch.equal(torch.get_rng_state(), before)
-    assert runner.drafter.views == []
-    assert runner.drafter.dropped == NAMES
+    assert (runner.drafter.views, runner.drafter.dropped) == ([], NAMES)
 
 
 @pytest.mark.parametrize("because", ["drafts", "seed", "thinking"])
 def test_the_scorer_samples_what_only_it_can(runner, because):
-    ours(runner)
     batch = runner.input_batch
     if because == "seed":
         batch.generators[1] = torch.Generator()
@@ -200,22 +172,18 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
 
 def test_only_requests_of_the_plan_are_drafted_for(runner):
     _, drafted, sent = runner.run_step(draft_plan={"b": ((0, 2),), "gone": ((0, 2),)})
-    assert (drafted.req_ids, drafted.draft_token_ids) == (["b"], [[7]])
+    assert (drafted.req_ids, drafted.draft_token_ids, vars(sent)) == (["b"], [[7]], {})
     assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
     result: Any = drafts_of(drafted)
-    assert result.sources == {"b": 0}
-    assert result.counters.of("ngram").drafts == 1
+    assert (result.sources, result.counters.of("ngram").drafts) == ({"b": 0}, 1)
     assert not result.trees
-    assert vars(sent) == {}
     assert runner.take_draft_token_ids() is None
     _, drafted, sent = runner.run_step()
-    assert drafted is None
-    assert vars(sent) == {}, "what was sent once"
+    assert (drafted, vars(sent)) == (None, {}), "what was sent once"
 
 
 def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):
     """Tokens of a prompt that is not through are thrown away; vLLM does not see the generators."""
-    ours(runner)
     generators = [torch.Generator(), torch.Generator()]
     runner.input_batch.generators.update(enumerate(generators))
     for _ in range(2):

@@ -1,5 +1,10 @@
-"""Trees on a runner: vLLM's positions, slots and cache are mended before a step, and joined after it."""
+"""Trees on a runner: vLLM's positions, slots and cache are mended before a step, and joined after it.
 
+The simulated cache knows of every slot the whole text that it was computed from, and is read as an attention layer
+does: through a sequence's block table, from its first position to the token's own.
+"""
+
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.random_cases import random_cases
 from tests.v1.tree_steps import PagedCache, Verifying, block_tables, filled, prefixes, random_step
 from vllm_spec_plugin.v1.trees import lay_out
 from vllm_spec_plugin.verification.topology import chain, topology
 
-BLOCK_SIZE = 4
 FORK = topology([[0], [0, 0], [1], [1, 0], [2]])
 NOTHING = -1
 
@@ -20,13 +25,14 @@ NOTHING = -1
 class Attention:
     """Attention layers of which only the cache is there."""
 
-    group, block_size = 0, BLOCK_SIZE
+    group = 0
 
-    def __init__(self):
-        self.cache = PagedCache(BLOCK_SIZE)
+    def __init__(self, block_size):
+        self.block_size, self.cache = block_size, PagedCache(block_size)
         self.shared: tuple[list[int], list[int]] = ([], [])
 
     def copy_blocks(self, copies):
+        self.copies = [*copies]
         self.cache.copy(copies)
 
     def share(self, tokens, slots):
@@ -42,12 +48,12 @@ class Attention:
 class Scene:
     """A runner with these requests, as vLLM prepares a step of them."""
 
-    def __init__(self, requests):
-        self.attention = cast("Any", Attention())
+    def __init__(self, requests, block_size=4):
+        self.attention = cast("Any", Attention(block_size))
         self.requests = requests
         self.trees: Any = None
         self.cache = self.attention.cache
-        self.cache.slots.update(filled(requests, BLOCK_SIZE).slots)
+        self.cache.slots.update(filled(requests, block_size).slots)
         positions = [
             position
             for request in requests
@@ -79,26 +85,47 @@ class Scene:
         return self
 
     def forward(self):
-        """Writes what the layers would."""
-        tokens = [words for request in self.requests for words in request.tokens]
-        for slot, words in zip(self.slots.tolist(), tokens, strict=True):
-            self.cache.slots[slot] = words
-        for token, slot in zip(*self.attention.shared, strict=True):
-            self.cache.slots[slot] = tokens[token]
+        """Writes what the layers would, each slot for one request and with one content."""
+        tokens = [(words, request) for request in self.requests for words in request.tokens]
+        written: dict[int, tuple[object, ...]] = {}
+        own = zip(self.slots.tolist(), tokens, strict=True)
+        shared = [(slot, tokens[token]) for token, slot in zip(*self.attention.shared, strict=True)]
+        for slot, (words, request) in [*own, *shared]:
+            assert written.setdefault(slot, words) == words
+            assert slot // self.attention.block_size in {*request.blocks, *request.forks}
+        self.cache.slots.update(written)
         return self
+
+    def assert_seen(self):
+        """Checks that every token sees the text, its ancestors and itself, at its position in the text."""
+        tokens = [(words, request) for request in self.requests for words in request.tokens]
+        starts, lengths, tables, *_ = self.trees.metadata(len(tokens), self.slots)
+        assert (starts[0], starts[-1]) == (0, len(tokens))
+        for (start, stop), length, table in zip(pairwise(starts.tolist()), lengths.tolist(), tables, strict=True):
+            assert start < stop, "a sequence without queries"
+            assert len({request.row for _, request in tokens[start:stop]}) == 1
+            for token, end in zip(range(start, stop), range(length - (stop - start) + 1, length + 1), strict=True):
+                words, request = tokens[token]
+                left_out = range(request.first_left_out(self.attention.block_size), request.tree.num_nodes)
+                if words not in [request.words(node) for node in left_out]:
+                    assert self.cache.read(table.tolist(), end) == prefixes(words)
+                    assert self.runner.positions[token] == len(words) - 1
 
 
 def one(tree=FORK, forks=(21, 22), length=6):
     return Verifying(0, length, length - 1, tree, (11, 12, 13, 14), forks, 1)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
-    chance = Random(seed)
-    requests = random_step(chance, BLOCK_SIZE)
-    scene = Scene(requests).prepare().forward()
+@pytest.mark.parametrize("block_size", [2, 3, 4, 16])
+@random_cases(50, 500)
+def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(rng, block_size):
+    chance = Random(int(rng.integers(2**32)))
+    requests = random_step(chance, block_size)
+    scene = Scene(requests, block_size).prepare().forward()
+    if scene.trees:
+        scene.assert_seen()
     nodes = [
-        chance.randrange(-1, request.first_left_out(BLOCK_SIZE)) if len(request.tree.chains) > 1 else -1
+        chance.randrange(-1, request.first_left_out(block_size)) if len(request.tree.chains) > 1 else -1
         for request in requests
     ]
     accepted = scene.trees.join(torch.tensor(nodes)) if scene.trees else {}
@@ -108,6 +135,12 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
         words = request.words(node)
         assert scene.cache.read(request.blocks, len(words)) == prefixes(words)
     assert scene.attention.shared == ([], [])
+
+
+@pytest.mark.parametrize(("length", "num_computed", "is_copied"), [(8, 7, 0), (9, 8, 0), (9, 7, 0), (10, 9, 1)])
+def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied(length, num_computed, is_copied):
+    request = Verifying(0, length, num_computed, topology([[0], [1]]), (11, 12, 13, 14), (21,), 1)
+    assert Scene([request]).prepare().attention.copies == [(13, 21)] * is_copied
 
 
 def test_attention_is_told_of_a_sequence_per_branch():
@@ -127,13 +160,6 @@ def test_a_step_of_chains_is_left_to_vllm():
     assert scene.trees is None
     assert torch.equal(scene.slots, before)
     assert scene.runner.positions.tolist() == [5, 6, 7, 8, 5]
-
-
-def test_without_forks_only_the_trunk_is_computed():
-    scene = Scene([one()])
-    scene.forks = {}
-    scene.prepare()
-    assert scene.trees.layout.branched[0].num_nodes == 2
 
 
 def test_drafts_that_could_not_be_computed_are_no_drafts():

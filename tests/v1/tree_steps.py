@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from tests.unit.verification.topologies import random_topology
-from vllm_spec_plugin.v1.tree_step import BlockCopy, StepRequest, TreeStep
+from vllm_spec_plugin.v1.tree_step import BlockCopy, StepRequest
 from vllm_spec_plugin.verification.topology import Topology, chain, topology
 
 NUM_BLOCKS = 400
@@ -86,15 +86,6 @@ class PagedCache:
                 if found is not None:
                     self.slots[target * self.block_size + offset] = found
 
-    def after(self, copies: Iterable[BlockCopy]) -> "PagedCache":
-        copied = PagedCache(self.block_size, dict(self.slots))
-        copied.copy(copies)
-        return copied
-
-    def has(self, words: Words, blocks: Sequence[int]) -> bool:
-        """Whether the blocks hold all of a text, each token computed after those before it."""
-        return self.read(blocks, len(words)) == prefixes(words)
-
 
 def prefixes(words: Words) -> list[Words]:
     return [words[: end + 1] for end in range(len(words))]
@@ -115,22 +106,6 @@ def block_tables(requests: Sequence[Verifying]) -> np.ndarray:
     for request in requests:
         tables[request.row, : len(request.blocks)] = request.blocks
     return tables
-
-
-def written(step: TreeStep, requests: Sequence[Verifying], block_size: int) -> list[tuple[int, Words, Verifying]]:
-    """All that the step's forward pass writes: slots, what into them, and for whom."""
-    tokens = [(words, request) for request in requests for words in request.tokens]
-    # vLLM's own, as if the step's tokens stood one after the other.
-    slots = []
-    cache = PagedCache(block_size)
-    for request in requests:
-        last = request.length + request.tree.num_nodes
-        slots += [cache.slot(request.blocks, position) for position in range(request.num_computed, last)]
-    for token, slot in zip(step.nodes.tolist(), step.slots.tolist(), strict=True):
-        slots[token] = slot
-    everything = [(slot, *token) for slot, token in zip(slots, tokens, strict=True)]
-    shared = zip(step.shared.tolist(), step.shared_slots.tolist(), strict=True)
-    return everything + [(slot, *tokens[token]) for token, slot in shared]
 
 
 SHAPES: list[Topology] = [

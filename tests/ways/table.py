@@ -178,7 +178,7 @@ RULES: tuple[Rule, ...] = (
         "drafts",
         "trees",
         "trees are verified as trees",
-        ({Way.OWN}, f"{SHOWN}tests/v1/verification/test_tree_exactness.py"),
+        ({Way.OWN}, f"{SHOWN}tests/v1/verification/test_exactness.py"),
         (_VLLM | _BEFORE_VLLM, NOT_NEEDED + "vLLM's drafters draft chains"),
         ({Way.TOKEN_ONLY, Way.TOKEN_ONLY_V1}, NOT_NEEDED + "token-only proposers draft chains"),
         (_HEADS | {Way.TOKEN_ONLY_HEADS}, _NO_TREES),

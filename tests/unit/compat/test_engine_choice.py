@@ -57,13 +57,6 @@ def test_on_a_gpu_it_is_what_the_configuration_says(on_gpu, given, runner, sched
     assert str(found) == f"vLLM {found.vllm}; {found.runner}; {found.scheduling}"
 
 
-def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert engine_of(config("eagle3", is_async=True)).runner == "V1 runner: VLLM_USE_V2_MODEL_RUNNER=0"
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert engine_of(config("eagle3", v2=True)).runner == "V2 runner: VLLM_USE_V2_MODEL_RUNNER=1"
-
-
 @pytest.mark.skipif("cpu" not in installed_version(), reason="the CPU platform's reasons")
 def test_vllms_own_configuration_of_a_custom_proposer():
     """Tests the choice of vLLM itself on a CPU, not of a stand-in."""
@@ -77,38 +70,33 @@ def test_vllms_own_configuration_of_a_custom_proposer():
     assert found.runner.endswith(", and V2 needs Triton, which is not available here") is not engine_choice.has_triton()
 
 
+V2, RUST = "VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_RUST_FRONTEND"
+WORKERS = {"is_api_server": True, "in_workers": True, "drafts_in_scheduler": False, "needs_v2": False}
+SCHEDULER = {"is_api_server": True, "in_workers": False, "drafts_in_scheduler": True, "needs_v2": True}
+
+
 @pytest.mark.parametrize(
-    ("variable", "value", "is_api_server", "said"),
+    ("variables", "has_triton", "is_async", "kind", "said"),
     [
-        ("VLLM_USE_V2_MODEL_RUNNER", "0", True, ""),
-        ("VLLM_USE_RUST_FRONTEND", "1", True, "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs"),
-        ("VLLM_USE_RUST_FRONTEND", "1", False, ""),
-        ("VLLM_USE_RUST_FRONTEND", "0", True, ""),
+        ({V2: "0"}, True, None, WORKERS, ""),
+        ({RUST: "1"}, True, None, WORKERS, "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs"),
+        ({RUST: "1"}, True, None, WORKERS | {"is_api_server": False}, ""),
+        ({RUST: "0"}, True, None, WORKERS, ""),
+        ({V2: "1"}, False, None, SCHEDULER, "VLLM_USE_V2_MODEL_RUNNER=1: "),
+        ({V2: "1"}, True, None, SCHEDULER, ""),
+        ({V2: "1"}, True, True, SCHEDULER, "--async-scheduling: the plugin drafts after the last step's tokens"),
+        ({}, True, True, WORKERS, "--async-scheduling: vLLM's V1 runner has no asynchronous"),
+        ({}, True, False, WORKERS, ""),
+        ({}, True, True, WORKERS | {"in_workers": False}, ""),
     ],
 )
-def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable, value, is_api_server, said):
-    monkeypatch.setenv(variable, value)
-    found = conflict(None, is_api_server=is_api_server, in_workers=True, drafts_in_scheduler=False, needs_v2=False)
+def test_what_drafts_cannot_have_is_refused_if_it_is_asked_for(
+    monkeypatch, variables, has_triton, is_async, kind, said
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(engine_choice, "has_triton", lambda: has_triton)
+    found = conflict(is_async, **kind)
     assert found.startswith(said)
     assert bool(found) == bool(said)
-    if said:
-        assert f"(vLLM {installed_version()}); allowed: unset it, " in found
-        assert found.endswith("or serve without a plugin.yaml")
-
-
-def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    monkeypatch.setattr(engine_choice, "has_triton", lambda: False)
-    kind = {"is_api_server": True, "in_workers": False, "drafts_in_scheduler": True, "needs_v2": True}
-    assert "V2 needs Triton" in conflict(None, **kind)
-    monkeypatch.setattr(engine_choice, "has_triton", lambda: True)
-    assert conflict(None, **kind) == ""
-    found = conflict(True, **kind)
-    assert found.startswith("--async-scheduling: the plugin drafts after the last step's tokens")
-    assert "the plugin drafts after" in engine_of(config("ngram_gpu", v2=True), drafts_in_scheduler=True).scheduling
-
-
-def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():
-    kind = {"is_api_server": True, "in_workers": True, "drafts_in_scheduler": False, "needs_v2": False}
-    assert conflict(True, **kind).startswith("--async-scheduling: vLLM's V1 runner has no asynchronous")
-    assert conflict(False, **kind) == conflict(None, **kind) == conflict(True, **kind | {"in_workers": False}) == ""
+    assert not said or f"(vLLM {installed_version()}); allowed: " in found

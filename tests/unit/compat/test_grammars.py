@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.tokenizers import get_tokenizer
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_outlines import OutlinesBackend
-from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions as Options
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
 from vllm.v1.structured_output.utils import choice_as_grammar
@@ -206,54 +204,6 @@ def test_guidance_refuses_what_follows_the_end_in_a_step(tokenizer: Any) -> None
     assert not refuses_tokens_after_end(SamplingParams(ignore_eos=True))
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_outputs_of_random_schemas_are_drafted_validly(backend: str, tokenizer: Any) -> None:
-    """Random schemas, values and styles; drafts do not depend on the order of the calls."""
-    rng = random.Random(1)
-    num_tokens = num_accepted = 0
-    for _ in range(12):
-        schema, value = random_schema(rng, 2)
-        settings = [{}, {"indent": 2}, {"separators": (",", ":")}][rng.randrange(3)]
-        text = json.dumps(value, ensure_ascii=False, **settings)  # type: ignore[arg-type]
-        served = Served(backend, Options.JSON, json.dumps(schema), tokenizer)
-        token_ids = tokenizer.encode(text, add_special_tokens=False)
-        for token in token_ids:
-            served.take([token])
-            before = served.mask()
-            draft, _ = served.draft()
-            assert served.grammar.validate_tokens(draft) == draft
-            assert served.mask() == before
-            rest = token_ids[len(served.output) :]
-            num_accepted += bool(draft and rest and draft[0] == rest[0])
-            num_tokens += 1
-    assert num_accepted > 0.3 * num_tokens
-
-
-def random_schema(rng: random.Random, depth: int) -> tuple[dict[str, Any], Any]:
-    """Returns a schema and a value of it."""
-    kind = rng.choice(["string", "integer", "enum", "boolean"] + ["object", "object", "array"] * (depth > 0))
-    if kind == "enum":
-        words = rng.sample(["open", "closed", "open_again", "waiting"], 3)
-        return {"enum": words}, rng.choice(words)
-    if kind == "object":
-        names = rng.sample(["customer", "name_of_item", "count", "is new", "\u00e9tat"], rng.randint(1, 3))
-        parts = {name: random_schema(rng, depth - 1) for name in names}
-        schema = {name: part[0] for name, part in parts.items()}
-        required = {"type": "object", "properties": schema, "required": names, "additionalProperties": False}
-        return required, {name: part[1] for name, part in parts.items()}
-    if kind == "array":
-        items, _ = random_schema(rng, 0)
-        value = _value(rng, items)
-        return {"type": "array", "items": items, "minItems": 1, "maxItems": 3}, [value, _value(rng, items)]
-    return {"type": kind}, _value(rng, {"type": kind})
-
-
-def _value(rng: random.Random, schema: dict[str, Any]) -> Any:
-    if "enum" in schema:
-        return rng.choice(schema["enum"])
-    return {"string": "a text", "integer": rng.randrange(1000), "boolean": rng.random() < 0.5}[schema["type"]]
-
-
 def test_there_is_no_grammar_where_it_does_not_constrain_the_next_token(tokenizer: Any) -> None:
     served = Served("xgrammar", Options.REGEX, "abc", tokenizer)
     assert served.grammars.of(served.request) is not None
@@ -265,20 +215,3 @@ def test_there_is_no_grammar_where_it_does_not_constrain_the_next_token(tokenize
         assert served.grammars.of(served.request) is None
     served.request.structured_output_request = None
     assert served.grammars.of(served.request) is None
-
-
-def test_a_grammar_of_an_unknown_back_end_is_drafted_from_by_its_masks(tokenizer: Any) -> None:
-    known = Served("outlines", Options.REGEX, REGEX, tokenizer)
-
-    class Unknown(StructuredOutputGrammar):
-        """Passes all on."""
-
-        def __getattribute__(self, name: str) -> Any:
-            return getattr(known.grammar, name)
-
-    Unknown.__abstractmethods__ = frozenset()
-    known.take(tokenizer.encode("order-1234", add_special_tokens=False))
-    expected, _ = known.draft()
-    known.request.structured_output_request.grammar = Unknown()  # type: ignore[abstract]
-    assert known.draft()[0] == expected
-    assert tokenizer.decode(expected) == ":"

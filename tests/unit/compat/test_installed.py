@@ -16,8 +16,7 @@ Others = Literal["x"]
 
 
 @pytest.mark.parametrize(
-    ("source", "methods"),
-    [(SOURCE, ("ngram", "eagle", "mtp")), (SOURCE.replace("SpeculativeMethod", "Method"), ())],
+    ("source", "methods"), [(SOURCE, ("ngram", "eagle", "mtp")), (SOURCE.replace("SpeculativeMethod", "Method"), ())]
 )
 def test_methods_are_read_from_nested_literals(
     source: str, methods: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

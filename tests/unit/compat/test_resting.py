@@ -13,8 +13,6 @@ from vllm_spec_plugin.compat.resting import (
     has_no_speculation,
     resting_on_v1,
     resting_on_v2,
-    sampling_on_v1,
-    without_default_skip,
 )
 
 OURS = "vllm_spec_plugin.worker.cpu.NativeCPUWorker"
@@ -65,20 +63,6 @@ def test_settings_in_which_a_drafter_never_rests(method: str, setting: dict[str,
     found = after_rest(config(method, **setting))
     assert isinstance(found, str)
     assert reason in found
-
-
-def test_a_drafter_without_keys_and_values_rests_beside_a_connector() -> None:
-    assert after_rest(config("ngram", kv_transfer_config=object())) is DrafterAfterRest.AS_BEFORE
-
-
-def test_vllms_own_sign_for_no_drafts_gives_way() -> None:
-    """The sign is of vLLM 0.33; 0.32 has none."""
-    newer: Any = SimpleNamespace(skip_drafts=True)
-    older: Any = SimpleNamespace()
-    without_default_skip(newer)
-    without_default_skip(older)
-    assert newer.skip_drafts is False
-    assert not hasattr(older, "skip_drafts")
 
 
 def propose(*args: Any, **kwargs: Any) -> Any:
@@ -140,15 +124,3 @@ def test_v1_runs_a_step_as_without_speculation(
     )
     output: Any = SimpleNamespace(num_spec_tokens_to_schedule=length, scheduled_spec_decode_tokens=drafts)
     assert has_no_speculation(runner, output) == expected
-
-
-def test_v1_verifies_only_where_there_are_drafts() -> None:
-    runner: Any = SimpleNamespace(input_batch=SimpleNamespace(thinking_budget_state_holder=None))
-    sampled = sampling_on_v1(runner, lambda logits, drafts: drafts)
-    some: Any = SimpleNamespace(max_spec_len=2)
-    none: Any = SimpleNamespace(max_spec_len=0)
-    assert [sampled(None, each) for each in (some, none, None)] == [some, None, None]
-    for has_budgets in (True, False):
-        budgets = SimpleNamespace(has_tracked_requests=lambda has=has_budgets: has)
-        runner.input_batch.thinking_budget_state_holder = budgets
-        assert sampled(None, none) is (none if has_budgets else None)

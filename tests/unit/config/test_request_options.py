@@ -1,4 +1,4 @@
-"""Tests the options of requests for their drafts."""
+"""Options of requests for their drafts."""
 
 import re
 
@@ -16,9 +16,7 @@ API = {"prediction": {"type": "content", "content": "a"}}
     ("given", "meaning"),
     [
         (None, RequestOptions()),
-        ({}, RequestOptions()),
-        ({"other": "of another plugin", "specular": 1}, RequestOptions()),
-        ({1: "no text", None: 2, ("spec",): 3}, RequestOptions()),
+        ({"other": "of another plugin", "specular": 1, 1: "no text", ("spec",): 3}, RequestOptions()),
         ({"spec": "on"}, RequestOptions()),
         ({"spec": "off"}, RequestOptions(max_tokens=0)),
         ({"spec_tokens": 1}, RequestOptions(max_tokens=1)),
@@ -33,39 +31,21 @@ def test_what_is_let_through_is_read(given, meaning):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "key", "words"),
     [
-        ({"spec": "maybe"}, "vllm_xargs.spec: got the text 'maybe'; allowed: on or off"),
-        ({"spec": True}, "vllm_xargs.spec: got true; allowed: on or off"),
-        ({"spec": np.zeros(2)}, "vllm_xargs.spec: got a value of type ndarray; allowed: on or off"),
-        (
-            {"spec_tokens": 9},
-            "vllm_xargs.spec_tokens: got 9; allowed: a whole number from 1 to 8, the longest draft of this server (for "
-            "none, spec: off)",
-        ),
-        ({"spec_tokens": 2.0}, "vllm_xargs.spec_tokens: got 2.0; allowed: a whole number from 1 to 8"),
-        ({"spec_tokens": True}, "vllm_xargs.spec_tokens: got true; allowed: a whole number from 1 to 8"),
-        ({"spec_tokens": [4]}, "vllm_xargs.spec_tokens: got a list; allowed: a whole number from 1 to 8"),
-        (
-            {"spec_method": "draftmodel"},
-            "vllm_xargs.spec_method: got the text 'draftmodel'; allowed: ngram, draft_model; did you mean draft_model",
-        ),
-        (
-            {"spec_method": np.zeros(2)},
-            "vllm_xargs.spec_method: got a value of type ndarray; allowed: ngram, draft_model",
-        ),
-        ({"spec_method": 3}, "vllm_xargs.spec_method: got 3; allowed: ngram, draft_model"),
-        ({"spec_mode": "x"}, "vllm_xargs.spec_mode: unknown key; allowed: spec, spec_tokens, spec_method"),
-        ({"spec_prediction": "a"}, "vllm_xargs.spec_prediction: the server does not draft from predictions; allowed: "),
-        (
-            {"spec": "off", "spec_tokens": 2},
-            "vllm_xargs.spec: got 'off' together with spec_tokens; allowed: off by itself, or spec_tokens without it",
-        ),
+        *(({"spec": value}, "spec", "on or off") for value in ("maybe", True, np.zeros(2))),
+        *(({"spec_tokens": value}, "spec_tokens", "from 1 to 8") for value in (9, 2.0, True, [4])),
+        *(({"spec_method": value}, "spec_method", "ngram, draft_model") for value in ("draftmodel", np.zeros(2), 3)),
+        ({"spec_method": "draftmodel"}, "spec_method", "did you mean draft_model"),
+        ({"spec_mode": "x"}, "spec_mode", "spec, spec_tokens, spec_method"),
+        ({"spec_prediction": "a"}, "spec_prediction", "the server does not draft from predictions"),
+        ({"spec": "off", "spec_tokens": 2}, "spec", "together with spec_tokens"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(given, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+def test_what_makes_no_sense_is_refused_with_the_key_and_what_is_allowed(given, key, words):
+    with pytest.raises(ValueError, match=rf"^vllm_xargs\.{key}: .*allowed: ") as caught:
         check_options(given, 8, METHODS)
+    assert re.search(words, str(caught.value))
 
 
 def test_a_request_without_drafts_may_have_a_prediction():
@@ -73,28 +53,19 @@ def test_a_request_without_drafts_may_have_a_prediction():
         check_options(given, 8, METHODS, takes_predictions=True)
 
 
-def test_only_requests_with_a_prediction_are_drafted_for_from_it():
-    ngram, prediction = (
-        parse_config({"proposer": {"method": method}}, "a").proposers[0] for method in ("ngram", "prediction")
-    )
-    for options, allowed in (
-        (RequestOptions(), (True, False)),
-        (RequestOptions(has_prediction=True), (True, True)),
-        (RequestOptions(method="ngram", has_prediction=True), (True, False)),
-        (RequestOptions(method="prediction"), (False, False)),
-    ):
-        assert (options.allows(ngram), options.allows(prediction)) == allowed
-
-
-def test_only_requests_with_structured_output_are_drafted_for_from_grammars():
-    suffix, grammar = (
-        parse_config({"proposer": {"method": method}}, "a").proposers[0] for method in ("suffix", "grammar")
-    )
-    for options, allowed in (
-        (read_options(None), (True, False)),
-        (read_options({"spec_tokens": 2}), (True, False)),
-        (read_options(None, has_grammar=True), (True, True)),
-        (read_options({"spec_tokens": 2}, has_grammar=True), (True, True)),
-        (read_options({"spec_method": "suffix"}, has_grammar=True), (True, False)),
-    ):
-        assert (options.allows(suffix), options.allows(grammar)) == allowed
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        (RequestOptions(), {"ngram"}),
+        (RequestOptions(has_prediction=True), {"ngram", "prediction"}),
+        (RequestOptions(method="ngram", has_prediction=True), {"ngram"}),
+        (RequestOptions(method="prediction"), set()),
+        (read_options({"spec_tokens": 2}), {"ngram"}),
+        (read_options({"spec_tokens": 2}, has_grammar=True), {"ngram", "grammar"}),
+        (read_options({"spec_method": "ngram"}, has_grammar=True), {"ngram"}),
+    ],
+)
+def test_predictions_and_grammars_are_drafted_from_where_a_request_has_one(options, allowed):
+    methods = ("ngram", "prediction", "grammar")
+    sections = {method: parse_config({"proposer": {"method": method}}, "a").proposers[0] for method in methods}
+    assert {method for method, section in sections.items() if options.allows(section)} == allowed

@@ -1,15 +1,14 @@
-"""Tests that commands, tests and vLLM's source are as the documentation says."""
+"""Commands, tests, pages and vLLM's source are as the documentation says."""
 
 import inspect
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import typer.main
 import vllm
 from vllm.config import SpeculativeConfig, VllmConfig
-from vllm.config.speculative import RejectionSampleMethod
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.sample.logits_processor import STR_SPEC_DEC_REJECTS_LOGITSPROCS
@@ -58,18 +57,6 @@ def test_commands_and_their_options_exist(page):
     assert not [found for line in commands(page.read_text()) if (found := complaint(line))]
 
 
-def test_a_command_or_option_that_does_not_exist_is_found():
-    text = "`vllm-spec bnch --arm none`, `vllm-spec bench --arms none`\n```\npython -m benchmarks ngrm # x"
-    text += "\nvllm-spec plan --model M\n```"
-    assert [complaint(line) for line in commands(text)] == [
-        "vllm-spec bnch --arm none: no subcommand bnch",
-        "vllm-spec bench --arms none: no option --arms",
-        "python -m benchmarks ngrm: no subcommand ngrm",
-        None,
-    ]
-    assert len([line for page in PAGES for line in commands(page.read_text())]) > 50
-
-
 def test_the_tests_behind_the_claims_exist():
     text = (ROOT / "docs" / "claims.md").read_text()
     tests = re.findall(r"\b(tests/[\w/.]+)(?:::(\w+))?", text)
@@ -79,41 +66,71 @@ def test_the_tests_behind_the_claims_exist():
         assert not function or f"def {function}(" in (ROOT / path).read_text(), function
 
 
-def test_vllm_runs_custom_classes_and_suffixes_on_v1_without_async_scheduling():
-    unsupported = inspect.getsource(VllmConfig._get_v2_model_runner_unsupported_features)
-    gone = () if VERSION >= (0, 33) else ("medusa", "mlp_speculator")
-    assert all(f'"{method}"' in unsupported for method in ("custom_class", "suffix", *gone))
-    text = inspect.getsource(VllmConfig)
-    assert "Async scheduling not supported with %s-based" in text or "v1_async_sched_incompat" in text
-    assert "enable_adaptive_verification" in inspect.getsource(VllmConfig._get_v1_model_runner_unsupported_features)
-    assert "requires full CUDA graphs" in inspect.getsource(VllmConfig._validate_adaptive_verification)
+def test_each_page_is_in_the_navigation_and_exists():
+    # Its tag for a Python function is not plain YAML.
+    nav = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert not [page for page in nav if not (ROOT / page).is_file()]
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")} <= set(nav)
+    modules = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert modules
+    assert all((ROOT / f"{name.replace('.', '/')}.py").is_file() for name in modules)
 
 
-def test_vllm_has_draft_lengths_by_batch_size_and_block_verification_on_v2():
-    assert "num_speculative_tokens_per_batch_size" in SpeculativeConfig.__dataclass_fields__
-    # A table that changes K stops the engine there.
-    assert "assert num_speculative_tokens == self.num_" in inspect.getsource(SuffixDecodingProposer.propose)
-    assert "block" in get_args(RejectionSampleMethod)
+def test_warnings_that_are_explained_are_vllms():
+    """Each row's quoted parts; alternatives of other vLLM versions are parts, too. Strings may span lines in vLLM."""
+    texts = (path.read_text() for path in Path(vllm.__file__).parent.rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    section = page.partition("## vLLM's warnings at start-up")[2].partition("\n## ")[0]
+    cells = [re.findall("`([^`]+)`", line.split("|")[1]) for line in section.splitlines() if line.startswith("| ")]
+    rows = [[part for text in quoted for part in text.split(" ... ")] for quoted in cells if quoted]
+    assert len(rows) >= 8
+    assert not [parts for parts in rows if not any(part in source for part in parts)]
+
+
+def sources() -> dict[str, tuple[Any, tuple[str, ...]]]:
+    """Per claim of the documentation about vLLM, the source that it is about, and what that says."""
+    gone = () if VERSION >= (0, 33) else ('"medusa"', '"mlp_speculator"')
+    v2 = Path(vllm.__file__).parent / "v1/worker/gpu/spec_decode/rejection_sampler.py"
+    return {
+        "V2 runs neither custom classes nor suffixes": (
+            VllmConfig._get_v2_model_runner_unsupported_features,
+            ('"custom_class"', '"suffix"', *gone),
+        ),
+        "adaptive verification needs V2": (
+            VllmConfig._get_v1_model_runner_unsupported_features,
+            ("enable_adaptive_verification",),
+        ),
+        "adaptive verification serves neither pipelines nor adapters": (
+            VllmConfig._validate_adaptive_verification,
+            ("requires full CUDA graphs", "pipeline_parallel_size > 1", "lora_config is not None"),
+        ),
+        "a table of draft lengths stops a suffix engine": (
+            SuffixDecodingProposer.propose,
+            ("assert num_speculative_tokens == self.num_",),
+        ),
+        "V2 verifies by blocks": (v2, ('"block"',)),
+        "min_p and logit_bias are refused with speculation": (
+            SamplingParams._validate_spec_decode,
+            ("min_p and logit_bias",),
+        ),
+        "V1 drops all drafts where one request nears the end of its context": (
+            GPUModelRunner._input_fits_in_drafter,
+            ("max_seq_len",),
+        ),
+    }
+
+
+@pytest.mark.parametrize("claim", sources())
+def test_vllm_does_what_the_documentation_says_of_it(claim: str) -> None:
+    source, words = sources()[claim]
+    text = source.read_text() if isinstance(source, Path) else inspect.getsource(source)
+    assert not [word for word in words if word not in text]
+
+
+def test_vllms_options_are_as_the_documentation_says() -> None:
+    fields = SpeculativeConfig.__dataclass_fields__
+    assert "num_speculative_tokens_per_batch_size" in fields
+    assert fields["draft_sample_method"].default == "greedy"
     assert '"block"' not in inspect.getsource(rejection_sampler)
-    # Read, as the V2 runner's modules need a GPU.
-    v2 = Path(vllm.__file__).parent / "v1" / "worker" / "gpu" / "spec_decode" / "rejection_sampler.py"
-    assert '"block"' in v2.read_text()
-
-
-def test_vllm_drafts_greedily_unless_asked():
-    assert SpeculativeConfig.__dataclass_fields__["draft_sample_method"].default == "greedy"
-
-
-def test_vllms_adaptive_verification_serves_neither_pipelines_nor_adapters():
-    text = inspect.getsource(VllmConfig._validate_adaptive_verification)
-    assert "pipeline_parallel_size > 1" in text
-    assert "lora_config is not None" in text
-
-
-def test_vllm_refuses_min_p_logit_bias_and_custom_processors_with_speculation():
-    assert "min_p and logit_bias" in inspect.getsource(SamplingParams._validate_spec_decode)
     assert "not supported when speculative decoding" in STR_SPEC_DEC_REJECTS_LOGITSPROCS
-
-
-def test_vllms_v1_runner_drops_all_drafts_where_one_request_nears_the_end_of_its_context():
-    assert "max_seq_len" in inspect.getsource(GPUModelRunner._input_fits_in_drafter)

@@ -5,7 +5,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.dashboard import Exposed, Query, dashboard, panels, queries
+from tests.dashboard import Exposed, dashboard, queries
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
@@ -25,12 +25,6 @@ def own() -> CollectorRegistry:
     exporter.start(parse_config({"proposer": {"method": "ngram"}}, "").summary, ["ngram"], "model", "0")
     exporter.add([step.to_payload()], "model", "0")
     return registry
-
-
-@pytest.fixture(params=panels(), ids=lambda panel: panel["title"])
-def panel(request):
-    """Each panel."""
-    return request.param
 
 
 @pytest.fixture(params=queries(), ids=lambda query: f"{query.where}-{query.promql}"[:60])
@@ -68,28 +62,3 @@ def test_variables_that_are_used_are_defined():
     assert {"instance", "model_name", "engine", "method"} == used
     assert used <= defined
     assert "datasource" in defined
-
-
-def test_legends_show_labels_that_the_query_keeps(panel):
-    for target in panel["targets"]:
-        assert target["legendFormat"]
-        groups = re.findall(r"by \(([\w, ]+)\)", target["expr"])
-        if "sum" in target["expr"] or groups:
-            kept = {label for group in groups for label in group.split(", ")}
-            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept
-
-
-@pytest.mark.parametrize(
-    ("promql", "words"),
-    [
-        ("rate(vllm_spec_plugin:draft_total[5m])", "there is no metric vllm_spec_plugin:draft_total"),
-        ("rate(vllm_spec_plugin:drafts[5m])", "there is no metric vllm_spec_plugin:drafts"),
-        ('vllm_spec_plugin:drafts_total{model="a"}', "has no label model"),
-        ("sum by (position) (vllm_spec_plugin:drafts_total)", "has no label position"),
-        ("sum without (position) (rate(vllm_spec_plugin:drafts_total[5m]))", "has no label position"),
-        ("vllm_spec_plugin:drafts_total / on (reason) vllm_spec_plugin:draft_tokens_total", "has no label reason"),
-        ('vllm_spec_plugin:draft_length_bucket{le="0"}', 'has le="0"'),
-    ],
-)
-def test_what_no_metric_answers_is_found(promql, words, own):
-    assert any(words in complaint for complaint in Exposed(own.collect()).missing(Query("a panel", promql)))

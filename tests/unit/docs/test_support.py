@@ -1,14 +1,18 @@
-"""docs/support.md says what the gates say, and was written from what the matrix found."""
+"""docs/support.md says what the gates say; it and others were written from what was found."""
 
+import copy
 import json
+from typing import Any
 
 import pytest
 
 import vllm_spec_plugin
+from tests.engine.v2 import page as v2
 from tests.matrix import native
 from tests.matrix.cells import EXACT, REFUSED, ROWS, plugin_yaml, refusal
 from tests.matrix.page import PAGE, RESULTS, minor, release, render
 from tests.matrix.running import columns_of
+from tests.parameters import page as parameters
 from vllm_spec_plugin.register.version import SUPPORTED
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -16,8 +20,11 @@ EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 RECORDED = json.loads(RESULTS.read_text())
 
 
-def test_the_page_is_written_from_the_results():
+def test_pages_are_written_from_the_results():
     assert PAGE.read_text() == render(RECORDED), "run: .venv/bin/python -m tests.matrix --page"
+    for module, command in ((v2, "tests.engine.v2"), (parameters, "tests.e2e.fuzz")):
+        text, recorded = module.PAGE.read_text(), json.loads(module.RESULTS.read_text())
+        assert text == module.with_tables(text, recorded), f"run: .venv/bin/python -m {command} --page"
 
 
 def test_every_version_that_the_gate_admits_is_shown():
@@ -39,6 +46,21 @@ def models(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
+@pytest.fixture
+def one_model_config(monkeypatch):
+    """Reads a target once for all columns: that takes most of the time of a configuration."""
+    create = EngineArgs.create_model_config
+    made: list[Any] = []
+
+    def create_model_config(self):
+        if not made:
+            made.append(create(self))
+        return copy.deepcopy(made[0])
+
+    monkeypatch.setattr(EngineArgs, "create_model_config", create_model_config)
+
+
+@pytest.mark.usefixtures("one_model_config")
 @pytest.mark.parametrize("name", ROWS)
 def test_the_page_and_the_gate_agree(name, models, tmp_path):
     row = ROWS[name]

@@ -7,10 +7,8 @@ import pytest
 
 import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
-from vllm_spec_plugin.compat.model_facts import Layer
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.gate import gate
-from vllm_spec_plugin.gate.gate import facts_of
 from vllm_spec_plugin.register.frontend import served_by
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -52,16 +50,6 @@ def plain(arguments):
     return arguments.create_engine_config(), config_in(given)
 
 
-def test_experts_and_the_layout_are_read(arguments, models):
-    proposer = f"{{method: draft_model, model: {models('gemma3')}}}"
-    facts = facts_of(*plain(arguments("qwen3_moe", proposer, pipeline_parallel_size=2)))
-    assert facts.target.is_moe
-    assert facts.draft is not None
-    assert facts.draft.layers == {Layer.SLIDING, Layer.FULL}
-    assert not facts.draft.is_moe
-    assert facts.server.pipeline_parallel_size == 2
-
-
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
@@ -82,21 +70,6 @@ def test_stages_need_asynchronous_scheduling_where_a_drafter_drafts(arguments):
     config, plugin = plain(given)
     config.scheduler_config.async_scheduling = True
     gate.check_served(config, plugin, "plugin.yaml")
-
-
-def test_a_draft_model_is_looked_at_too(arguments, models):
-    proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
-    with pytest.raises(ConfigError, match=r"here: proposer\.model: got .*recurrent state"):
-        arguments("llama", proposer).create_engine_config()
-
-
-def test_what_is_wrong_elsewhere_is_not_said_of_the_draft_model(arguments, models, monkeypatch):
-    def fail(*_):
-        raise ValueError("the target is to blame")
-
-    monkeypatch.setattr(gate, "read_facts", fail)
-    with pytest.raises(ValueError, match=r"^the target is to blame"):
-        facts_of(*plain(arguments("llama", f"{{method: draft_model, model: {models('llama')}}}")))
 
 
 def test_the_config_can_be_made_twice(arguments):

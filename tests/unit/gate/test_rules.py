@@ -18,7 +18,7 @@ from vllm_spec_plugin.gate.scopes import (
     TREES,
     Scope,
 )
-from vllm_spec_plugin.gate.ways import Part, Way, parts_of, way_of
+from vllm_spec_plugin.gate.ways import Part, Way, way_of
 from vllm_spec_plugin.schema.errors import ConfigError
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
@@ -149,21 +149,6 @@ VLLM = {"method": "vllm", "config": {"method": "mtp"}}
 
 
 @pytest.mark.parametrize(
-    ("proposer", "parts"),
-    [
-        (NGRAM, set()),
-        (HEADS, set()),
-        ({"method": "draft_model", "model": "d"}, {Part.DRAFT_MODEL}),
-        (HEADS | {"tree": [[0], [1]]}, {Part.TREES}),
-        ({"method": "cascade", "proposers": [{"method": "grammar"}, HEADS]}, {Part.GRAMMAR}),
-        ({"method": "cascade", "proposers": [NGRAM, {"method": "draft_model", "model": "d"}]}, {Part.DRAFT_MODEL}),
-    ],
-)
-def test_parts_follow_from_the_proposers(proposer, parts):
-    assert parts_of(parse_config({"proposer": proposer}, "plugin.yaml")) == parts
-
-
-@pytest.mark.parametrize(
     ("proposer", "ways"),
     [
         (NGRAM, [Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY, Way.TOKEN_ONLY]),
@@ -182,12 +167,6 @@ def test_the_way_follows_from_proposers_runner_and_scheduling(proposer, ways):
         {"is_v2": True, "is_async": True},
     ]
     assert [way_of(config, **engine) for engine in engines] == ways
-
-
-def test_one_reason_is_one_line():
-    with pytest.raises(ConfigError, match=r"^plugin\.yaml cannot be served here: --pipeline-parallel-size: got 2; .*$"):
-        check(Way.OWN, frozenset(), server(pipeline_parallel_size=2), "plugin.yaml")
-    check(Way.OWN, PARTS - {Part.GRAMMAR}, Facts(TARGET, DRAFT), "plugin.yaml")
 
 
 def test_several_reasons_are_listed():

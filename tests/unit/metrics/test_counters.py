@@ -111,10 +111,7 @@ def test_an_engine_shows_what_it_serves_and_counts_from_zero():
         exporter.start(config.summary, ["cascade", "suffix", "prediction"], "served", engine)
     exporter.add([StepCounters("suffix", drafts=3).to_payload()], "served", "1")
     known = {"version": __version__, "methods": "suffix > prediction", "policy": "optimal", "tokens": "4"}
-    for engine, exactness in (
-        ("0", {"exact": "false", "lenience": "0.5"}),
-        ("1", {"exact": "true", "lenience": "1"}),
-    ):
+    for engine, exactness in (("0", {"exact": "false", "lenience": "0.5"}), ("1", {"exact": "true", "lenience": "1"})):
         labels = {"model_name": "served", "engine": engine}
         assert registry.get_sample_value("vllm_spec_plugin:info", labels | known | exactness) == 1
         for method in ("cascade", "suffix", "prediction"):

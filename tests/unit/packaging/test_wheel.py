@@ -25,7 +25,7 @@ def installed(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def test_files_are_written_and_checked_in_an_empty_folder(installed, tmp_path):
-    for method in ("ngram", "draft_model", "medusa", "cascade"):
+    for method in ("draft_model", "cascade"):
         written = run_installed(installed, tmp_path, "init", method, "--out", f"{method}.yaml")
         assert written.returncode == 0, written.stderr
         checked = run_installed(installed, tmp_path, "check", f"{method}.yaml")

@@ -32,12 +32,6 @@ def test_no_verdict_is_of_a_field_that_vllm_has_not():
     assert STRUCTURES.keys() - OF_STRUCTURES == set()
 
 
-def test_what_is_not_served_says_why():
-    for name, field in FIELDS.items():
-        assert field.verdict == Verdict.SERVED or field.why, name
-        assert field.by_vllm in (None, Verdict.SERVED) or field.why_by_vllm, name
-
-
 def drawn(number=4000):
     """Fields and structures of drawn requests."""
     drawing = cases.Cases(0, [[1, 2, 3], list(range(9, 300))], ["def name(self):\n", "x"], 4)

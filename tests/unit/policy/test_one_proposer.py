@@ -14,6 +14,7 @@ from tests.unit.policy.simulator import (
     simulate,
 )
 from vllm_spec_plugin.policy.control import DraftRequest, StepBatch
+from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
 
 SEED = 7
 STEPS = 1500
@@ -93,3 +94,15 @@ def test_a_draft_token_pays_from_the_acceptance_on_that_its_row_costs(kind: str,
         requests = [DraftRequest(f"r{i}", (8,), (0,)) for i in range(count)]
         control.plan(requests, StepBatch(count, count, 100 * count, 8 * count))
         assert control.least_acceptance == pytest.approx(least, abs=0.1)
+
+
+@pytest.mark.parametrize(("fixed", "slope"), [(0.0, 0.002), (0.02, 0.0025), (0.06, 0.0005), (0.01, 0.0)])
+def test_drafts_beside_a_prompt_add_no_more_than_their_share_of_the_step(fixed: float, slope: float) -> None:
+    """A step of n tokens takes fixed + slope * n; 0.15 of it are allowed."""
+    control = OptimalControl([ProposerTraits(4)], 64, 2048)
+    control.probed([(size, fixed + slope * size) for size in (1, 2, 4, 8, 16, 32, 64, 256, 2048)])
+    most = control.max_beside_prompts(29, 4, 0, 1000)
+    if slope:
+        assert slope * most <= 0.15 * (fixed + slope * 29) * 1.001 < slope * (most + 1.01)
+    else:
+        assert most == 1000

@@ -75,13 +75,6 @@ def test_turns_in_opposite_orders_come_to_an_end():
     assert (len(first.calls), len(second.calls)) == (2, 1)
 
 
-def test_only_who_has_a_turn_is_asked():
-    made, (first, _) = cascade("ab", "ab")
-    drafts = made.propose([view("a", ((1, 4),)), view("b", ())])
-    assert [draft.token_ids for draft in drafts] == [[11] * 4, []]
-    assert first.calls == []
-
-
 @pytest.mark.parametrize(("trees", "count", "depth"), [((), 3, 3), ((0,), 6, 3)])
 def test_a_turn_is_no_longer_than_there_is_room(trees, count, depth):
     """For 6 tokens, 3 of them one after the other: a chain of 3, or a tree."""
@@ -89,14 +82,6 @@ def test_a_turn_is_no_longer_than_there_is_room(trees, count, depth):
     made.propose([view("a", ((0, 8),), count=6, depth=3)])
     shown = only.views["a"]
     assert (shown.num_draft_tokens, shown.depth) == (count, depth)
-
-
-def test_random_numbers_are_cut_with_the_draft():
-    made, (only,) = cascade("a")
-    made.propose([view("a", ((0, 2),))])
-    shown = only.views["a"]
-    assert shown.uniforms.tolist() == [0, 2]
-    assert shown.sibling_uniforms.tolist() == [[0, 1], [2, 3]]
 
 
 def test_a_text_that_is_not_through_is_for_who_keeps_kv_and_has_the_first_turn():

@@ -54,12 +54,6 @@ def test_every_proposer_keeps_the_contract(name: str, tmp_path: Path, monkeypatc
     check_contract(section, **keys)
 
 
-def test_all_of_the_plugins_methods_are_checked() -> None:
-    """Except methods with models, which tests/v1/proposers/test_contract.py checks."""
-    methods = {section["method"] for section, _ in CASES.values()} - {"bigram"}
-    assert methods == {registry.method_of(kind) for kind in registry.BUNDLED if not kind.model_keys}
-
-
 class Sound:
     """Drafts the newest token again and again."""
 
@@ -175,26 +169,3 @@ def test_broken_proposers_are_caught(name: str, toy: object) -> None:
 def test_a_proposer_can_not_change_a_text(toy: object) -> None:
     with pytest.raises(ValueError, match="read-only"):
         check_contract({"method": "toy"}, worker=lambda: Worker(toy_of(overwrite)))
-
-
-def test_a_section_that_is_refused_breaks_the_contract() -> None:
-    with pytest.raises(ContractError, match=r"proposer\.min_order: got 0; allowed: "):
-        check_contract({"method": "ngram", "min_order": 0})
-
-
-def test_each_key_has_a_description(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ToyConfig.model_fields["method"], "description", None)
-    with pytest.raises(ContractError, match="its key method has no description"):
-        check_contract({"method": "toy"}, worker=lambda: Worker(Sound))
-
-
-class TupleConfig(ToyConfig):
-    """Has a key that JSON gives back as a list."""
-
-    parts: tuple[int, ...] = Field(default=(1, 2), description="Numbers.")
-
-
-def test_a_section_that_does_not_survive_json_is_caught(toy: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_load", lambda method: TupleConfig)
-    with pytest.raises(ContractError, match="its section is refused after a JSON round trip: "):
-        check_contract({"method": "toy"}, worker=lambda: Worker(Sound))

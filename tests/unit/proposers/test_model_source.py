@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
+from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, read_facts, read_tokens
 from vllm_spec_plugin.schema.errors import ConfigError
@@ -61,16 +61,6 @@ def test_facts_of_a_config(tmp_path: Path) -> None:
     assert facts.end_ids == {0, 3, 5}  # 0 is the generation config's
 
 
-def test_no_generation_config_or_a_broken_one_and_no_kv_heads_are_no_mistakes(tmp_path: Path) -> None:
-    folder = copy_model(tmp_path / "draft", ("generation_config.json",), num_key_value_heads=None, eos_token_id=None)
-    facts = read_facts(ModelSource(folder))
-    assert facts.end_ids <= {2}  # the model type's default
-    assert facts.num_kv_heads == 6
-    (tmp_path / "draft" / "generation_config.json").write_text("{")
-    edit(tmp_path / "draft" / "config.json", eos_token_id=7)
-    assert read_facts(ModelSource(folder)).end_ids == {7}
-
-
 @pytest.mark.parametrize(
     ("rope", "context"),
     [
@@ -106,12 +96,6 @@ def test_a_config_that_cannot_be_read_has_a_reason_of_one_line(tmp_path: Path, t
     assert str(caught.value)
 
 
-def test_tokens_of_a_tokenizer(tmp_path: Path) -> None:
-    tokens = read_tokens(ModelSource(copy_model(tmp_path / "draft")))
-    assert len(tokens.ids) == VOCAB_SIZE
-    assert tokens.end_ids == {tokens.ids["<|endoftext|>"]}
-
-
 def test_a_tokenizer_of_its_own_is_read_in_the_models_place(tmp_path: Path) -> None:
     bare = copy_model(tmp_path / "bare", ("tokenizer.json", "tokenizer_config.json"))
     whole = copy_model(tmp_path / "whole")
@@ -128,35 +112,8 @@ def test_a_missing_tokenizer_is_not_taken_for_an_empty_one(tmp_path: Path) -> No
         read_tokens(ModelSource(str(tmp_path / "qwen")))
 
 
-def test_a_tokenizer_that_is_not_wanted_is_not_read() -> None:
-    with pytest.raises(UnreadableError, match="without one"):
-        read_tokens(ModelSource("/no/such", skip_tokenizer=True))
-
-
 def test_code_beside_a_model_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
     folder = copy_model(tmp_path / "draft", model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     (tmp_path / "draft" / "own.py").write_text("raise SystemExit('ran')")
     with pytest.raises(UnreadableError, match=r"custom code|trust_remote_code"):
         read_facts(ModelSource(folder))
-
-
-def test_the_revision_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    import transformers
-
-    asked: list[dict[str, Any]] = []
-
-    def from_pretrained(name: str, **arguments: Any) -> None:
-        asked.append({"name": name, **arguments})
-        raise OSError("not here")
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", from_pretrained)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", from_pretrained)
-    source = ModelSource("org/model", tokenizer="org/other", revision="r1", tokenizer_revision="r2")
-    for read in (read_facts, read_tokens):
-        with pytest.raises(UnreadableError, match="not here"):
-            read(source)
-    assert [(each["name"], each["revision"]) for each in asked] == [
-        ("org/model", "r1"),
-        ("org/other", "r2"),
-    ]
-    assert all(each["trust_remote_code"] is False for each in asked)

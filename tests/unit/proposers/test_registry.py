@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.third_party import find, install, install_example
-from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
+from vllm_spec_plugin.config import ConfigError, PluginConfig, parse_config
 from vllm_spec_plugin.proposers import registry
 
 BIGRAM = {"method": "bigram"}
@@ -163,50 +162,9 @@ def test_two_distributions_with_one_method_are_refused(tmp_path: Path, monkeypat
     assert "only one distribution may register a method" in message
 
 
-def test_its_models_are_found_beside_the_file(mine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "conf"
-    (folder / "heads").mkdir(parents=True)
-    file = folder / "plugin.yaml"
-    file.write_text(yaml.safe_dump({"proposer": {"method": "mine"}}))
-    monkeypatch.chdir("/")
-    assert load_config(file).proposer.models == (str(folder / "heads"),)
-
-
 def test_its_check_is_asked(mine: None, caplog: pytest.LogCaptureFixture) -> None:
     parse_config({"proposer": {"method": "mine"}}, "spec.yaml").check_proposers(None, "spec.yaml")
     assert [record.message for record in caplog.records] == ["spec.yaml: 4 tokens"]
     with pytest.raises(ConfigError) as caught:
         parse_config({"proposer": {"method": "mine", "wide": True}}, "spec.yaml").check_proposers(None, "spec.yaml")
     assert str(caught.value) == "spec.yaml: proposer: checking it failed: RuntimeError: out of paper"
-
-
-KEEPING = """
-from typing import ClassVar, Literal
-from pydantic import Field
-from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig
-
-class Keeping(ProposerConfig):
-    keeps_kv: ClassVar[bool] = True
-    method: Literal["keeping"] = Field(description="x")
-    scope: Literal["salt", "global"] | None = Field(default=None, description="x")
-    draft_weights = DraftWeights("small")
-    text_scope = property(lambda self: self.scope)
-"""
-
-
-@pytest.mark.parametrize(
-    ("first", "keys", "message"),
-    [
-        ({"method": "draft_model", "model": "small"}, {}, "a second method that keeps a KV cache; allowed: one"),
-        ({**NGRAM, "shared": True}, {"scope": "global"}, "a method whose shared_scope differs from the others'"),
-    ],
-)
-def test_one_member_keeps_kv_and_all_that_learn_share_a_scope(
-    first: dict[str, Any], keys: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = KEEPING.replace("    draft_weights = DraftWeights", "    draft_weights: ClassVar = DraftWeights")
-    find(install(tmp_path, "keeping", {"keeping": "keeping:Keeping"}, {"keeping": text}), monkeypatch)
-    proposers = [first, {"method": "keeping", **keys}]
-    assert message_of({"method": "cascade", "proposers": proposers}).startswith(
-        f"proposer.proposers[1].method: got {message}"
-    )

@@ -73,18 +73,6 @@ def test_where_no_token_is_left_further_siblings_are_certain(siblings):
     assert bool(torch.isfinite(probs).all())
 
 
-def test_rows_that_are_used_up_change_no_other_row(device):
-    """Draws from rows of two tokens, and of one."""
-    logits = torch.tensor([[0.0, 0.0, -torch.inf], [0.0, -torch.inf, -torch.inf], [0.1, 0.2, 0.3]], device=device)
-    uniforms = torch.tensor([[0.2, 0.7, 0.4]] * 3, dtype=torch.float64, device=device)
-    together, q = draw_siblings(logits, uniforms)
-    for row in range(3):
-        alone, its_q = draw_siblings(logits[row : row + 1], uniforms[row : row + 1])
-        assert torch.equal(together[row], alone[0])
-        assert torch.equal(q[row], its_q[0])
-    assert together[:2].tolist() == [[0, 1, 0], [0, 0, 0]]
-
-
 def test_extreme_numbers_draw_tokens_that_have_probability(siblings):
     for numbers in ([0.0] * 3, [1 - 2**-53] * 3):
         with np.errstate(divide="ignore"):

@@ -33,15 +33,6 @@ def draft_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def other_draft(tmp_path: Path) -> Path:
-    """The folder of a draft with another vocabulary and without weights."""
-    config = json.loads((model_path("draft") / "config.json").read_text())
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, "vocab_size": 77}))
-    return tmp_path / "other"
-
-
-@pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Lists the warnings logged so far."""
     for name in ("vllm", "vllm.vllm_spec_plugin"):

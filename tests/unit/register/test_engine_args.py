@@ -2,10 +2,8 @@
 
 import argparse
 import functools
-import importlib.metadata
 import json
 import logging
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 import vllm_spec_plugin
 from tests.unit.register.arguments import Arguments
 from tests.unit.register.installations import install
-from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args, plugin
@@ -35,11 +32,6 @@ def parse_line(*words):
 
 def parse(value):
     return parse_line("--speculative-config", value).speculative_config
-
-
-def test_the_entry_point_is_installed():
-    [entry] = [e for e in importlib.metadata.entry_points(group="vllm.general_plugins") if e.name == "vllm_spec_plugin"]
-    assert entry.load() is plugin.register
 
 
 OFF = [
@@ -203,28 +195,6 @@ def test_what_serves_is_logged_once(config_path, monkeypatch):
     assert "; synchronous scheduling: " in line
 
 
-def test_without_a_plugin_config_vllm_builds_what_it_would_have(monkeypatch):
-    plugin.register()
-    arguments = Arguments(speculative_config={"method": "ngram"})
-    before = dict(vars(arguments))
-    monkeypatch.setattr(engine_args, "translate", lambda *given: pytest.fail("translated a stock config"))
-    assert engine_args.configure(arguments, lambda: "built") == "built"
-    assert vars(arguments) == before
-
-
-def test_wrapping_somebody_elses_replacement_is_logged(caplog):
-    class Owner:
-        def method(self):
-            return "theirs"
-
-    for name in ("vllm", "vllm.vllm_spec_plugin"):
-        logging.getLogger(name).propagate = True
-    with caplog.at_level(logging.WARNING, logger="vllm.vllm_spec_plugin"):
-        wrap(Owner, "method", lambda original: lambda self: original(self) + " wrapped")
-    assert Owner().method() == "theirs wrapped"
-    assert "already patched" in caplog.text
-
-
 def create(speculative_config):
     """Runs the wrapped `create_engine_config` with these settings, up to vLLM's part."""
     arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
@@ -233,9 +203,3 @@ def create(speculative_config):
         return engine_args.configure(arguments, lambda: pytest.fail("vLLM's part"))
     finally:
         assert vars(arguments) == before
-
-
-def test_what_a_command_line_says_survives_the_way_into_another_process(draft_config, other_draft):
-    given = parse(draft_config(other_draft)[KEY]["source"])
-    with pytest.raises(SystemExit):
-        create(pickle.loads(pickle.dumps(given)))

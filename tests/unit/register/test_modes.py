@@ -80,10 +80,7 @@ def test_what_v2_cannot_serve_goes_to_v1_with_the_reason(text: str, why: str, mo
     assert runner.config is runner.written
     assert (runner.is_v2, runner.why_v1) == (False, f"{why} V1")
     monkeypatch.setenv(VARIABLE, "1")
-    with pytest.raises(
-        ConfigError,
-        match=rf"^{VARIABLE}=1: {why} V1; allowed: unset it, or serve without",
-    ):
+    with pytest.raises(ConfigError, match=rf"^{VARIABLE}=1: {why} V1; allowed: unset it, or serve without"):
         first_runner(config(text), "p.yaml")
 
 
@@ -91,17 +88,6 @@ def test_the_variable_keeps_v1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "0")
     runner = first_runner(config("{method: suffix}"), "p.yaml")
     assert (runner.is_v2, runner.why_v1) == (False, "")
-
-
-def test_of_vllms_drafters_vllm_chooses_the_runner() -> None:
-    """So nothing is tried again on V1."""
-    runner = first_runner(config("{method: vllm, config: {method: mtp}}"), "p.yaml")
-    assert runner == (runner.written, runner.written, False, "")
-
-
-def test_a_platform_without_triton_keeps_v1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_choice, "has_triton", lambda: False)
-    assert not first_runner(config("{method: suffix}"), "p.yaml").is_v2
 
 
 NATIVE_DRAFT = {"method": "draft_model", "model": "D", "revision": "r", "max_model_len": 64}

@@ -1,6 +1,5 @@
 """Tests the translation of a plugin.yaml into vLLM's engine arguments."""
 
-import json
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model import compatibility
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.register import translation
-from vllm_spec_plugin.register.modes import HEADS, IN_WORKERS, TOKEN_ONLY, first_runner
+from vllm_spec_plugin.register.modes import IN_WORKERS, TOKEN_ONLY, first_runner
 from vllm_spec_plugin.schema.errors import ConfigError
 
 
@@ -61,22 +60,6 @@ def test_on_v2_the_scheduler_drafts_from_texts_and_vllm_verifies(monkeypatch, co
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "{method: suffix}\nverification: {lenience: 0.5}",
-            r"=1: verification\.lenience below 1 needs V1",
-        ),
-        ("{method: eagle3, model: head}", r"=1: the plugin's eagle3 needs V1"),
-    ],
-)
-def test_on_v2_what_needs_verification_of_the_plugins_own_is_refused(monkeypatch, config_path, text, said):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    with pytest.raises(ConfigError, match=said):
-        translated(config_path, f"proposer: {text}")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
         ("{method: suffix}\nverification: {method: coupled}", r"verification\.method: got coupled, but vLLM's V1"),
         ("{method: medusa, model: H, draft_sampling: shared}", r"draft_sampling: got the text 'shared', but vLLM's V1"),
     ],
@@ -105,13 +88,6 @@ def test_vllms_drafters_are_verified_as_the_file_says(config_path, method, their
     assert arguments.speculative_config.get("rejection_sample_method") == theirs
 
 
-def test_on_v2_heads_may_be_scheduled_asynchronously(monkeypatch, config_path):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    arguments = translated(config_path, f"proposer: {{method: medusa, model: {model_path('medusa')}}}")
-    assert (arguments.speculative_config["method"], arguments.async_scheduling) == ("ngram_gpu", None)
-    assert arguments.worker_cls in HEADS.workers.values()
-
-
 @pytest.mark.parametrize("name", ["worker_cls", "scheduler_cls"])
 def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
     with pytest.raises(ValueError, match=f"{name}: got 'mine.Own'"):
@@ -136,17 +112,6 @@ def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch,
     assert draft.code == {"trust_remote_code": True, "code_revision": "c"}
     assert replace(draft, trust_remote_code=False, code_revision=None).code == {"trust_remote_code": False}
     assert warnings() == ["watch out"]
-
-
-def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, other_draft):
-    short = json.loads((other_draft / "config.json").read_text()) | {"vocab_size": 2048, "max_position_embeddings": 64}
-    (other_draft / "config.json").write_text(json.dumps(short))
-    for max_model_len in (None, -1):
-        given = {"max_model_len": max_model_len, "skip_tokenizer_init": True, "load_format": "dummy"}
-        translate(Arguments(**given), draft_config(other_draft))
-    stops = [warning for warning in warnings() if "drafts end at token 64" in warning]
-    assert len(stops) == 2
-    assert "may have 2,048" in stops[0]
 
 
 def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):

@@ -1,5 +1,6 @@
 """Small KV caches and requests of vLLM's own types."""
 
+import copy
 import functools
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,20 @@ def kv_cache_config(num_blocks: int, *specs: AttentionSpec) -> KVCacheConfig:
 
 
 def engine_config(path: str | Path, token_budget: int) -> Any:
-    """vLLM's configuration for the bundled model and a plugin.yaml, as `vllm serve` would make it."""
+    """A copy of vLLM's configuration for the bundled model and a plugin.yaml, as `vllm serve` would make it."""
+    key = Path(path).read_text(), token_budget
+    if key not in _CONFIGS:
+        _CONFIGS[key] = _created(path, token_budget)
+    config = copy.copy(_CONFIGS[key])
+    config.scheduler_config, config.cache_config = copy.copy(config.scheduler_config), copy.copy(config.cache_config)
+    return config
+
+
+# By the file's text and the token budget: making one takes longer than most tests.
+_CONFIGS: dict[tuple[str, int], Any] = {}
+
+
+def _created(path: str | Path, token_budget: int) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
     return EngineArgs(

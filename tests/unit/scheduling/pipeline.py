@@ -1,24 +1,54 @@
 """An engine core without a model: a scheduler, and a device that verifies and drafts."""
 
-import copy
 import random
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, engine_config, prompt, request, scheduler_over
+from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.metrics.counters import StepCounters
 
 
-class Pipeline:
-    """An engine core: a scheduler, and a device that runs steps whose outcome the scheduler learns later.
+class EngineCore:
+    """An engine core without a device.
 
     Attributes:
         scheduler: ours.
-        counters: by method.
+        counters: by method, as the frontend was told so far.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler: Any = scheduler
+        scheduler.counters_seconds = 0.0
+        self.counters: dict[str, StepCounters] = {}
+
+    def total(self, name: str) -> Any:
+        """Adds up a counter over methods."""
+        whole = StepCounters("all")
+        for counters in self.counters.values():
+            whole.add(counters)
+        return getattr(whole, name)
+
+    def end_step(self, output: Any, outcome: ModelRunnerOutput) -> list[EngineCoreOutput]:
+        """Tells the scheduler a step's outcome; returns what goes to clients."""
+        answers = self.scheduler.update_from_output(output, outcome).values()
+        for answer in answers:
+            carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
+            for payload in (carried or {}).get(KEY, ()):
+                counted = StepCounters.from_payload(payload)
+                self.counters.setdefault(counted.method, StepCounters(counted.method)).add(counted)
+        return [each for answer in answers for each in answer.outputs]
+
+
+class Pipeline(EngineCore):
+    """An engine core with a device that runs steps whose outcome the scheduler learns later.
+
+    Attributes:
         texts: by request, its prompt and output, as the device has them.
         drafts: by request, those that wait on the device.
         verified: by step and request that was sampled, its output tokens before and its scheduled draft tokens.
@@ -45,13 +75,11 @@ class Pipeline:
             is_async: whether scheduling is asynchronous; None is with a delay.
         """
         self.next_token, self._delay, self._told = next_token, delay, told
-        config = copy.copy(engine_config(path, 24))
+        config = engine_config(path, 24)
         config.scheduler_config.async_scheduling = delay > 0 if is_async is None else is_async
-        self.scheduler: Any = scheduler_over(scheduler_cls, config, num_blocks, FULL)
-        self.scheduler.counters_seconds = 0.0
+        super().__init__(scheduler_over(scheduler_cls, config, num_blocks, FULL))
         self.texts: dict[str, list[int]] = {}
         self.verified: list[tuple[int, int]] = []
-        self.counters: dict[str, StepCounters] = {}
         self._num_prompt: dict[str, int] = {}
         self._computed: dict[str, int] = {}
         self.drafts: dict[str, list[int]] = {}
@@ -129,11 +157,7 @@ class Pipeline:
     def _end(self) -> None:
         """Tells the scheduler a step's outcome."""
         output, outcome = self._running.popleft()
-        for answer in self.scheduler.update_from_output(output, outcome).values():
-            carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
-            for payload in (carried or {}).get("vllm_spec_plugin", ()):
-                counted = StepCounters.from_payload(payload)
-                self.counters.setdefault(counted.method, StepCounters(counted.method)).add(counted)
+        self.end_step(output, outcome)
         if not self._delay:
             self._tell_drafts(output, outcome.req_ids)
 

@@ -1,4 +1,4 @@
-"""Between vLLM's books and the policy."""
+"""Between vLLM's books and the policy: limits, plans, outcomes, measured steps, and counted decisions."""
 
 from types import SimpleNamespace
 
@@ -20,8 +20,11 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.policy.control import Drafting, StepForecast
+from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepForecast
+from vllm_spec_plugin.scheduling import step_planner as module
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.eligibility import scope_of
 
 THEN_GRAMMAR = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "grammar"}]}}
 
@@ -32,13 +35,6 @@ def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
     plan(make(control, *running), output({"a": 1, "b": 10}), running, 40)
     assert control.batch.base_tokens == 1 + 30
     assert control.batch.max_draft_tokens == 9
-
-
-def test_a_request_that_samples_nothing_has_no_drafts_and_is_counted():
-    control, pooling = Listening(), request("a")
-    pooling.sampling_params = None
-    assert plan(make(control, pooling), output({"a": 1}), [pooling]) == {}
-    assert counted_of(control).without_drafts == {"pooling": 1}
 
 
 @pytest.mark.parametrize(
@@ -117,21 +113,6 @@ def test_passes_on_which_nodes_of_a_tree_were_accepted():
     plan(adapter, output({"a": 5}), [a])
     adapter.verified(adapter.take_step(), "a", 4, 2, (1, 3))
     assert control.told == [("a", ((0, 4),), 0, 4, 2, (1, 3))]
-
-
-def test_a_prompt_that_is_not_through_was_not_drafted_for():
-    control = Listening()
-    a = request("a", num_tokens=40, computed=20, num_output=0, chunk=True)
-    adapter = make(control, a)
-    assert plan(adapter, output({"a": 20}), [a])
-    end(adapter, waiting=[a])
-    a.is_prefill_chunk = False
-    plan(adapter, output({"a": 20}), [a])
-    assert not adapter.latest.drafted_as
-    end(adapter, a)
-    plan(adapter, output({"a": 5}), [a])
-    assert "a" in adapter.latest.drafted_as
-    assert control.told == []
 
 
 def test_the_proposers_of_a_cascade_are_asked_in_turn():
@@ -256,18 +237,6 @@ def test_a_step_is_drafted_after_until_the_next_one_is_planned():
     assert not adapter.latest_ended.draft_plans
 
 
-def test_a_forecast_is_not_for_requests_that_come_when_all_others_have_ended():
-    control = Listening()
-    control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
-    adapter = make(control, a := request("a"))
-    plan(adapter, output({"a": 1}), [a])
-    end(adapter, a)
-    adapter.forget("a")
-    adapter.add(b := request("b"))
-    plan(adapter, output({"b": 9}), [b])
-    assert adapter.latest.forecast is None
-
-
 @pytest.mark.parametrize(
     ("accepted", "told", "parts"),
     [
@@ -287,3 +256,108 @@ def test_a_grammar_that_continues_a_draft_is_credited_with_its_part(accepted, to
     plan(adapter, output({"a": 6}), [a])
     assert adapter.verified(adapter.take_step(), "a", 5, accepted) == parts
     assert [(plan, source, *counts[:2]) for _, plan, source, *counts in control.told] == told
+
+
+def test_asks_for_requests_of_the_step_within_what_they_may_still_say():
+    control = Listening()
+    running = [
+        request("plain"),
+        request("off", spec="off"),
+        request("two", spec_tokens=2),
+        request("ends", max_tokens=4, num_output=1),
+        request("over", max_tokens=3, num_output=1),
+        request("full", num_tokens=61),
+        request("waits"),
+    ]
+    step = output(dict.fromkeys(["plain", "off", "two", "ends", "over", "full"], 1))
+    draft_plan = plan(make(control, *running), step, running)
+    assert draft_plan == {"plain": ((0, 4),), "two": ((0, 2),), "ends": ((0, 1),), "full": ((0, 1),)}
+    assert control.batch.base_tokens == 6
+    assert control.batch.num_requests == 7
+    assert control.batch.others == 2
+    assert control.batch.max_draft_tokens == 94
+
+
+def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
+    control = Listening()
+    running = [request("a"), request("b", max_tokens=4), request("c", spec_tokens=3), request("d", max_tokens=3)]
+    adapter = make(control, *running, config=TREE, tokens=5)
+    draft_plan = plan(adapter, output(dict.fromkeys("abcd", 1)), running)
+    assert draft_plan == {"a": ((0, 5),), "b": ((0, 5),), "c": ((0, 3),)}
+    assert control.batch.max_draft_tokens == 96
+
+
+def test_a_request_may_call_for_one_proposer_of_a_cascade():
+    running = [request("a", spec_method="draft_model"), request("b", spec_method="ngram", spec_tokens=2)]
+    adapter = make(Listening(), *running, config=CASCADE)
+    assert plan(adapter, output({"a": 1, "b": 1}), running) == {"a": ((1, 4),), "b": ((0, 2),)}
+
+
+def test_counts_and_explains_decisions(clock, caplog):
+    control = Listening([2, 0])
+    control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
+    control.acceptance = ((0.8, 0.5),)
+    running = [request("a"), request("b")]
+    adapter = make(control, *running)
+    with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
+        module.logger.propagate = True
+        plan(adapter, output({"a": 1, "b": 1}), running)
+        clock.now = 0.1
+        end(adapter, *running)
+        control.lengths = [0, 1]
+        plan(adapter, output({"a": 3, "b": 1}), running)
+        clock.now = 0.16
+        end(adapter, *running, drafted=2, accepted=1)
+    adapter.note_estimates()
+    counters = counted_of(control)
+    assert counters.chosen_lengths == [2, 1, 1]
+    assert counters.switched_off == 1
+    assert counters.predicted_seconds == pytest.approx(0.05)
+    assert counters.measured_seconds == pytest.approx(0.06)
+    assert counters.expected_saved_seconds == pytest.approx(3 * 0.02 - 0.05)
+    assert counters.realised_saved_seconds == pytest.approx(4 * 0.02 - 0.06)
+    assert counters.acceptance == [0.8, 0.5]
+    assert [step.forecast for step in control.steps[:2]] == [None, control.forecast]
+    assert caplog.messages[0].startswith("draft lengths a:2 b:0; expected 3.00 tokens in 50.00 ms, without 2 in 40.00")
+
+
+def test_a_token_accepted_beside_a_prompt_saves_a_share_of_a_later_step_without_prompts():
+    """Two requests decode beside a prompt in 0.1 s; without it a step takes 0.04 s."""
+    counters = CountersByMethod()
+    DecisionCounters(counters, "ngram", ["ngram"]).compare(StepForecast(3.5, 0.105, 2, 0.1, 0.02), 4, 0.11)
+    assert counters.of("ngram").expected_saved_seconds == pytest.approx(1.5 * 0.02 - 0.005)
+    assert counters.of("ngram").realised_saved_seconds == pytest.approx(2 * 0.02 - 0.01)
+
+
+def test_explains_who_drafts_in_a_cascade():
+    control = Listening()
+    requests = [DraftRequest("a", (4, 4), (0, 0)), DraftRequest("b", (4, 4), (0, 0))]
+    forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
+    line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ((0.8,), (0.5, 0.25)), ["ngram", "draft_model"])
+    assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
+    assert line.endswith("acceptance 0.80, 0.50 0.25")
+    a = request("a", spec_tokens=3)
+    adapter = make(control, a, config=CASCADE)
+    plan(adapter, output({"a": 1}), [a])
+    lengths = [control.counters.of(method).chosen_lengths for method in ("cascade", "ngram", "draft_model")]
+    assert lengths == [[0, 0, 0, 1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("cache_salt", "shared_scope", "scope"),
+    [
+        ("secret", "salt", "salt:secret"),
+        ("secret", "global", "salt:secret"),
+        (None, "salt", None),
+        ("", "salt", None),
+        (None, "global", "global"),
+        ("", "global", "global"),
+    ],
+)
+def test_the_scope_is_the_salt(cache_salt, shared_scope, scope):
+    assert scope_of(cache_salt, shared_scope) == scope
+
+
+@pytest.mark.parametrize("salt", ["global", "salt:", ":", "salt:global"])
+def test_no_salt_names_the_scope_of_those_without(salt):
+    assert scope_of(salt, "global") != scope_of(None, "global")

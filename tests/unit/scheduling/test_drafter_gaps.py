@@ -84,6 +84,7 @@ def test_blocks_of_a_request_that_ended_stay_lacking(gaps: DrafterGaps) -> None:
         (5, {"b": (7, 10)}),
         (4, {"b": (7, 10)}),
         (3, {"b": (7, 9)}),
+        (2, {"b": (7, 8)}),
         (1, {}),
     ],
 )

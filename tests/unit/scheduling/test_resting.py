@@ -3,7 +3,6 @@
 import json
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,29 +186,6 @@ def test_heads_rest_while_the_policy_is_off_and_others_whenever_nobody_drafts(
     assert pipeline.counters["vllm"].drafter_passes == runs
 
 
-def test_a_head_rests_in_a_step_that_verifies_drafts_when_the_policy_switches_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Drafts are no prompt."""
-    pipeline = make(monkeypatch, control := Switched(), DrafterAfterRest.KEEPS_GAP)
-    pipeline.add("a", 1, 6, 30)
-    for _ in range(3):
-        pipeline.step()
-    control.is_off, control.off = True, Off.SHORT
-    pipeline.step()
-    assert pipeline.rests == [False, False, False, True]
-
-
-def test_the_log_at_start_says_whether_the_drafter_rests(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    make(monkeypatch, Switched(), DrafterAfterRest.KEEPS_GAP)
-    assert "rests in steps after which nobody drafts; then it drafts without what it lacks" in caplog.text
-    assert "runs in every step" not in caplog.text
-    make(monkeypatch, Switched(), "suffix may follow each step's tokens")
-    assert "runs in every step, also where nobody drafts: suffix may follow each step's tokens" in caplog.text
-
-
 def test_a_gap_that_a_pass_has_no_room_for_is_filled_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """24 tokens a pass: a prompt of 36 tokens takes two, after which the request drafts."""
     pipeline = make(monkeypatch, control := Switched(), DrafterAfterRest.CATCHES_UP)
@@ -227,23 +203,6 @@ def test_a_gap_that_a_pass_has_no_room_for_is_filled_in_several_steps(monkeypatc
     assert [*checked, pipeline.num_checked] == [0, 1]
     pipeline.finish()
     assert pipeline.outputs("a", 36, 11) == pipeline.expected(1, 36, 11)
-
-
-def test_who_resumes_on_lacking_blocks_lacks_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block 1 lacks something; "b" goes on, and writes block 2 anew."""
-    rest = make(monkeypatch, Switched(), DrafterAfterRest.CATCHES_UP).scheduler._rest
-    rest.gaps.open("x", 0, ([1, 2],))
-    cached = SimpleNamespace(
-        req_ids=["a", "b", "c"],
-        new_block_ids=[([1, 3],), ([2],), None],
-        num_computed_tokens=[6, 9, 3],
-        resumed_req_ids={"a"},
-    )
-    new = [SimpleNamespace(req_id="d", block_ids=([1, 4],), num_computed_tokens=4)]
-    output = SimpleNamespace(kv_cache_block_copies=[(1, 7)], scheduled_new_reqs=new, scheduled_cached_reqs=cached)
-    rest._note_blocks(output)
-    assert rest.gaps.first == {"x": 0, "a": 0, "d": 0}
-    assert rest.gaps.blocks == {1, 3, 4, 7}
 
 
 @pytest.mark.parametrize(("option", "found"), [({}, 0), ({"spec": "off"}, 20)])

@@ -18,7 +18,7 @@ from tests.unit.scheduling.test_pipelines import either, unpredictable
 from tests.unit.ways.grammar_checks import continued, grammars
 from tests.ways.pipelines import Bench, K, add
 from vllm_spec_plugin.gate.ways import Way
-from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS, StepCounters
+from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
 from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
@@ -68,15 +68,7 @@ def without_drafts(bench: Bench, reason: str) -> None:
     assert "special" not in outcomes
     assert outcomes
     assert any(pipeline.lengths)
-    assert total(pipeline, "without_drafts") == {reason: 1}
-
-
-def total(pipeline: Pipeline, name: str) -> Any:
-    """Adds up a counter over methods."""
-    whole = StepCounters("all")
-    for counters in pipeline.counters.values():
-        whole.add(counters)
-    return getattr(whole, name)
+    assert pipeline.total("without_drafts") == {reason: 1}
 
 
 def run(bench: Bench, **options: Any) -> Pipeline:
@@ -130,7 +122,7 @@ def outputs(bench: Bench) -> None:
         name: pipeline.expected(*size) for name, size in sizes.items()
     }
     assert {0, 1, 2, 3, 4} <= set(pipeline.lengths)
-    verified, accepted = (sum(total(pipeline, f"{name}_per_position")) for name in ("verified", "accepted"))
+    verified, accepted = (sum(pipeline.total(f"{name}_per_position")) for name in ("verified", "accepted"))
     assert accepted > 20
     assert verified - accepted > 10
 
@@ -258,7 +250,7 @@ def seconds_counted(bench: Bench) -> None:
 
 def positions_counted(bench: Bench) -> None:
     pipeline = run(bench)
-    verified, counted = ([0] * K, total(pipeline, "verified_per_position"))
+    verified, counted = ([0] * K, pipeline.total("verified_per_position"))
     for _, planned in pipeline.verified:
         verified = [count + (planned > i) for i, count in enumerate(verified)]
     if bench.kind.is_async:
@@ -266,11 +258,11 @@ def positions_counted(bench: Bench) -> None:
         assert all(0.9 * device < scheduler <= device for device, scheduler in zip(verified, counted, strict=True))
     else:
         assert counted == verified
-    assert 0 < sum(total(pipeline, "accepted_per_position")) < sum(counted)
+    assert 0 < sum(pipeline.total("accepted_per_position")) < sum(counted)
 
 
 def ended_counted(bench: Bench) -> None:
-    rates = total(run(bench), "ended")
+    rates = run(bench).total("ended")
     assert len(rates) >= 2
     assert all(0 <= rate <= 1 and 1 <= length <= 1 + K for rate, length in rates)
     assert any(rate > 0 for rate, _ in rates)
@@ -294,7 +286,7 @@ def salts_counted(bench: Bench) -> None:
         params = {"thinking_token_budget": 3} if i == 4 else {}
         add(pipeline, f"r{i}", 6, 20, params, cache_salt="secret" if i == 0 else None)
         pipeline.finish()
-    assert total(pipeline, "requests_without_salt") == 3
+    assert pipeline.total("requests_without_salt") == 3
 
 
 def tenants_apart(bench: Bench) -> None:
@@ -302,20 +294,20 @@ def tenants_apart(bench: Bench) -> None:
     pipeline = bench.pipeline(unpredictable)
     accepted: list[int] = []
     for salt in ("one", "two", "one"):
-        before = total(pipeline, "accepted_per_position")
+        before = pipeline.total("accepted_per_position")
         add(pipeline, f"r{len(accepted)}", 6, 24, {"extra_args": {"spec_method": "suffix"}}, cache_salt=salt)
         pipeline.finish()
-        accepted.append(sum(total(pipeline, "accepted_per_position")) - sum(before))
+        accepted.append(sum(pipeline.total("accepted_per_position")) - sum(before))
     assert accepted[:2] == [0, 0]
     assert accepted[2] > 10
 
 
 def rests(bench: Bench) -> None:
     pipeline = run(bench, spec="off")
-    assert total(pipeline, "drafter_rests") > 60
-    assert not total(pipeline, "drafter_passes")
+    assert pipeline.total("drafter_rests") > 60
+    assert not pipeline.total("drafter_passes")
     # The last step's passes are sent with the next one's.
-    passes, draft_tokens = (total(run(bench), name) for name in ("drafter_passes", "draft_tokens"))
+    passes, draft_tokens = (run(bench).total(name) for name in ("drafter_passes", "draft_tokens"))
     assert passes > 20
     assert draft_tokens > 20
 
@@ -328,8 +320,8 @@ def caught_up(bench: Bench) -> None:
         pipeline.add(f"r{i}", i, 5, 30)
         pipeline.step()
     pipeline.finish()
-    assert total(pipeline, "stale_requests") > 8
-    assert total(pipeline, "caught_up_tokens") > 20
+    assert pipeline.total("stale_requests") > 8
+    assert pipeline.total("caught_up_tokens") > 20
 
 
 class Pausing(FixedControl):
@@ -350,7 +342,7 @@ def switched_off(bench: Bench) -> None:
     pipeline = bench.pipeline(either, control=Pausing())
     pipeline.add("a", 1, 5, 30)
     pipeline.finish()
-    assert total(pipeline, "switched_off") == 1
+    assert pipeline.total("switched_off") == 1
 
 
 def forecasts_counted(bench: Bench) -> None:
@@ -362,7 +354,7 @@ def forecasts_counted(bench: Bench) -> None:
         for _ in range(6):
             pipeline.step()
     pipeline.finish()
-    assert [name for name in FORECASTS if not total(pipeline, name)] == []
+    assert [name for name in FORECASTS if not pipeline.total(name)] == []
 
 
 FORECASTS = ("predicted_seconds", "measured_seconds", "expected_saved_seconds", "realised_saved_seconds", "acceptance")

@@ -17,8 +17,6 @@ from tests.ways.table import (
     RULES,
     SHOWN,
     Rule,
-    alerts,
-    answer_of_alert,
     names_in_code,
 )
 from vllm_spec_plugin.compat.model_facts import Facts, ModelFacts
@@ -153,14 +151,3 @@ REFUSALS = {
 @of(REFUSED)
 def test_the_other_is_refused(rule: Rule, way: Way) -> None:
     REFUSALS[rule.name](way)
-
-
-@pytest.mark.parametrize("way", Way)
-@pytest.mark.parametrize("alert", alerts())
-def test_an_alert_can_fire(alert: str, way: Way) -> None:
-    """Its counters are counted, or its answer names why nothing can happen that it is about."""
-    counters = {rule.name: rule.answers[way] for rule in RULES if rule.group == "counter"}
-    texts = [counters[name] for name in alerts()[alert]]
-    assert not any(text.startswith(REFUSED) for text in texts)
-    needs_none = any(text.startswith(NOT_NEEDED) for text in texts)
-    assert (answer_of_alert(alert, way) == HOLDS) == (not needs_none)

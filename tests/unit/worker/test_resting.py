@@ -68,12 +68,6 @@ def test_v1_has_no_speculation_while_the_drafter_rests_and_has_it_again_whatever
     assert worker.model_runner.speculative_config is speculative
 
 
-def test_v2_keeps_it() -> None:
-    worker = Resting("eagle3", is_v2=True)
-    worker.execute_model(output(REST))
-    assert worker.seen == [worker.vllm_config.speculative_config]
-
-
 @pytest.mark.parametrize(("method", "expected"), [("draft_model", [({"a": (3, [7])}, 6)]), ("eagle3", [])])
 def test_on_v1_a_draft_model_catches_up_before_it_drafts(
     method: str, expected: list[Any], proposer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
@@ -87,11 +81,3 @@ def test_on_v1_a_draft_model_catches_up_before_it_drafts(
     assert worker.model_runner.propose_draft_token_ids(plan, *range(8)) == "drafts"
     assert caught_up == expected
     assert worker.model_runner.propose_draft_token_ids(output(REST), [[5]], *range(7)) == [[]]
-
-
-def test_nothing_is_put_before_what_the_scheduler_drafts(proposer: SimpleNamespace) -> None:
-    proposer.is_token_only = True
-    worker = Resting("ngram", is_v2=False)
-    propose = worker.model_runner.propose_draft_token_ids
-    worker.load_model()
-    assert worker.model_runner.propose_draft_token_ids is propose

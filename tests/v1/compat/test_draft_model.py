@@ -17,12 +17,7 @@ from vllm.v1.kv_cache_interface import (
 
 from tests.engine.tiny import WINDOW, tiny_model
 from vllm_spec_plugin.compat.drafter_model import draft_model_config
-from vllm_spec_plugin.proposers.section import DraftWeights
-from vllm_spec_plugin.v1.compat.draft_model import (
-    draft_vllm_config,
-    keep_all_tokens,
-    layer_obstacle,
-)
+from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
 
 ATTENTION: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 MAMBA: dict[str, Any] = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
@@ -61,17 +56,6 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
     assert settings(config) == before
 
 
-def test_revisions_and_context_reach_vllms_configuration(models):
-    config = target_config(models, "llama")
-    given = DraftWeights("x", revision="r", code_revision="c", max_model_len=64)._asdict()
-    del given["model"]
-    draft = draft_config(config, models, "llama", **given).model_config
-    assert (draft.revision, draft.code_revision, draft.max_model_len) == ("r", "c", 64)
-    plain = draft_config(config, models, "llama").model_config
-    assert (plain.revision, plain.code_revision, plain.max_model_len) == (None, None, 512)
-    assert draft_config(config, models, "llama", max_model_len=600).model_config.max_model_len == 512
-
-
 def test_what_has_no_key_is_the_targets_or_vllms_choice(models):
     config = target_config(models, "llama")
     config.model_config.trust_remote_code = True
@@ -93,12 +77,6 @@ def test_a_window_of_all_layers_is_the_drafts_own(models, target, draft, window)
     """Layers read it from the cache config unless the model's code gives them theirs."""
     config = target_config(models, target)
     assert draft_config(config, models, draft).cache_config.sliding_window == window
-
-
-def test_layers_of_the_draft_register_with_the_targets(models):
-    config = target_config(models, "llama")
-    context = config.compilation_config.static_forward_context
-    assert draft_config(config, models, "llama").compilation_config.static_forward_context is context
 
 
 # Layers of these tests do not look at it.

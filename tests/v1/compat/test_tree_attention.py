@@ -26,13 +26,9 @@ def runner():
     return SimpleNamespace(
         kv_cache_config=SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec)]),
         compilation_config=SimpleNamespace(
-            static_forward_context={name: SimpleNamespace(impl=Impl()) for name in ("target", "draft")},
+            static_forward_context={name: SimpleNamespace(impl=Impl()) for name in ("target", "draft")}
         ),
     )
-
-
-def test_blocks_are_those_of_the_targets_group():
-    assert TreeAttention(runner(), {"target"}).block_size == 32
 
 
 def test_shared_tokens_are_written_to_their_further_slots_too_on_the_targets_layers_only():

@@ -76,13 +76,6 @@ def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(dra
     assert q.probs[:, 0].tolist() == [0.75, 0.75]
 
 
-def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
-    drafter.draft([view("a", 3), view("b", 4)])
-    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
-    assert q.token_ids.tolist() == [[3, 0], [5, 5]]
-    assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
-
-
 def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer):
     """The id of one that ended may be given to the next one in the same step."""
     drafter.scopes = {"a": "one", "b": "two"}
@@ -92,14 +85,6 @@ def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer)
     assert drafter.scopes == {"a": "new", "b": "two"}
     assert proposer.forgotten == ["a", "b"]
     assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-
-
-def test_a_draft_without_q_replaces_one_with_q(drafter, proposer):
-    """The same token may be certain later."""
-    drafter.draft([view("a", 3)])
-    proposer.propose = lambda requests: [Draft([3]) for _ in requests]
-    drafter.draft([view("a", 3)])
-    assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
 
 
 class Ranks:
@@ -125,17 +110,6 @@ def ranks(monkeypatch, drafter):
     return ranks
 
 
-def test_ranks_compare_their_drafts_and_a_draft_models_passes(drafter, proposer, ranks):
-    """They know of a fault on one of them, which may have left the others in a pass."""
-    assert ranks.group == "group"
-    assert drafter.engine.ranks is ranks
-    assert [draft.token_ids for draft in drafter.draft([view("a", 3)])] == [[3]]
-    assert ranks.num_faults == 0
-    proposer.propose = None
-    assert drafter.draft([view("a", 3)]) == [NO_DRAFT]
-    assert ranks.num_faults == 1
-
-
 def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, proposer, ranks):
     resets = []
     proposer.reset = lambda: resets.append(1)
@@ -156,17 +130,6 @@ class InOrder(set):
 
     def __iter__(self):
         return iter(self._order)
-
-
-@pytest.mark.parametrize("order", list(permutations("abc")))
-def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, proposer, order):
-    """Covers requests that ended, and requests that were preempted."""
-    finished: list[str] = []
-    proposer.finish = finished.append
-    drafter.note_step(
-        None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), StepPlan()
-    )
-    assert finished == proposer.forgotten == ["a", "b", "c"]
 
 
 def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(monkeypatch):
@@ -200,22 +163,6 @@ def with_a_tree(monkeypatch, proposer):
     drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
     drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, draft_plan=((0, 4),))])
     return drafter
-
-
-@pytest.mark.parametrize(("count", "tokens"), [(0, []), (1, [3]), (2, [3, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6])])
-def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tree, count, tokens):
-    scheduled = {"a": [3, 5, 4, 6][:count], "b": [9]}
-    with_a_tree.pending.lay_out(scheduled)
-    assert scheduled == {"a": tokens, "b": [9]}
-    assert with_a_tree.pending.tree("a", tokens) is FORK.first(count)
-
-
-def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
-    """Although they are the draft's own, depth first."""
-    scheduled = {"a": [3, 4, 5, 6]}
-    with_a_tree.pending.lay_out(scheduled)
-    assert scheduled == {"a": [3, 4, 5, 6]}
-    assert with_a_tree.pending.tree("a", scheduled["a"]) is chain(4)
 
 
 def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):

@@ -55,11 +55,6 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     return engine
 
 
-def kept(engine: Any, request_id: str) -> list[float]:
-    first, stop = engine.states.span(request_id)
-    return engine.states.take([(request_id, first, stop - first)]).squeeze(1).tolist()
-
-
 def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: Any, computed: Computed) -> None:
     engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"})
     assert computed == [("prompt", 0, 40)]
@@ -83,18 +78,6 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
         ends[name] = stop
     assert ends["a"] > 250
     assert ends["b"] > 350
-
-
-@pytest.mark.parametrize("size", [8, 16, 32])
-def test_what_is_left_when_a_text_ends_is_less_than_a_block(size: int, engine: Any, computed: Computed) -> None:
-    """Later requests compute the last block that they find in the prefix cache, but not those before it."""
-    engine._sizes = (size,)
-    for step in range(200):
-        engine.note_states([("a", step, 1)], set())
-        first, stop = engine.states.span("a")
-        # The last position is kept, and has no next token yet.
-        assert stop - first <= size + 1
-    assert computed
 
 
 def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: Any, computed: Computed) -> None:
@@ -156,24 +139,7 @@ def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: Any, monkeypatch:
     assert ranks.said[1:] == ["fault", "end 1"]
 
 
-def test_the_head_reads_the_token_after_each_position(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts: list[list[int]] = []
-    monkeypatch.setattr(
-        VllmDraftEngine, "start", lambda self, chunks, _: texts.extend(c.request.token_ids.tolist() for c in chunks)
-    )
-    engine._runner.input_batch.token_ids_cpu[:] = np.arange(500)
-    engine.note_states([("prompt", 0, 40)], set())
-    assert texts == [list(range(1, 41))]
-
-
 def test_a_position_waits_for_the_token_after_it(engine: Any, computed: Computed) -> None:
     engine._runner.input_batch.num_tokens_no_spec[0] = 40
     engine.note_states([("prompt", 0, 40)], set())
     assert computed == [("prompt", 0, 39)]
-
-
-def test_nothing_counts_as_computed_where_ranks_differ(engine: Any) -> None:
-    engine.ranks = SimpleNamespace(at_end=lambda drafts: False)
-    assert not engine.note_states([("prompt", 0, 40)], set())
-    text = np.zeros(40, dtype=np.int32)
-    assert engine.coverage.watermark("prompt", text, engine.block_tables(0)) == 0

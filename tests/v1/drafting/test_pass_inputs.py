@@ -47,17 +47,6 @@ def test_inputs_are_those_of_the_chunks():
             assert inputs.stops_ahead[step].tolist() == [stop + step + 1 for _, _, stop in drafting]
 
 
-def test_every_group_has_slots_of_its_own():
-    chunks, num_drafting, texts, table = scene(2)
-    wide = table[:, ::-1].copy()
-    inputs = pass_inputs(chunks, num_drafting, 3, texts, [table, wide], [SIZE, 2 * SIZE], torch.device("cpu"))
-    for i, (one, size) in enumerate([(table, SIZE), (wide, 2 * SIZE)]):
-        alone = pass_inputs(chunks, num_drafting, 3, texts, [one], [size], torch.device("cpu"))
-        assert torch.equal(inputs.slots[i], alone.slots[0])
-        assert torch.equal(inputs.slots_ahead[i], alone.slots_ahead[0])
-        assert torch.equal(inputs.positions_ahead, alone.positions_ahead)
-
-
 def test_kinds_of_numbers_are_those_that_kernels_take():
     chunks, _, texts, table = scene(0)
     inputs = pass_inputs(chunks, 1, 2, texts, [table], [SIZE], torch.device("cpu"))

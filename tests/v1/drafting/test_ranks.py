@@ -7,12 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.v1.drafting import ranks
+from vllm_spec_plugin.v1.drafting.draft_engine import rank_plan
 from vllm_spec_plugin.v1.drafting.ranks import RankAgreement, RanksDifferError, draft_digest
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import TextChunk
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import topology
 
@@ -137,3 +140,19 @@ def test_digest_tells_tokens_trees_and_q_apart() -> None:
     assert len({draft_digest([draft]) for draft in drafts}) == len(drafts)
     assert draft_digest([Draft([1]), NO_DRAFT]) != draft_digest([NO_DRAFT, Draft([1])])
     assert draft_digest([Draft([1, 0], q)]) == draft_digest([Draft([1, 0], q.clone())])
+
+
+def plan_of(*chunks: tuple[int, int, int, int]) -> list[int]:
+    """Builds the compared plan of chunks, each a row, its first and last position and its draft length."""
+    given = []
+    for row, start, stop, length in chunks:
+        view = RequestView(f"r{row}", np.zeros(stop, np.int32), length, np.zeros(length), row=row)
+        given.append(TextChunk(view, start, stop, length, []))
+    return rank_plan(given)
+
+
+@pytest.mark.parametrize("other", [(1, 3, 7, 4), (0, 2, 7, 4), (0, 3, 8, 4), (0, 3, 7, 3)])
+def test_ranks_compare_rows_positions_and_draft_lengths(other: tuple[int, int, int, int]) -> None:
+    """With any other of them, a rank would run other passes, or a collective more than the others."""
+    assert plan_of((2, 0, 5, 4), (0, 3, 7, 4)) == plan_of((2, 0, 5, 4), (0, 3, 7, 4))
+    assert plan_of((2, 0, 5, 4), (0, 3, 7, 4)) != plan_of((2, 0, 5, 4), other)

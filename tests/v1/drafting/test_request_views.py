@@ -19,12 +19,7 @@ TREE = {
 
 
 def request(length, num_output=1, seed=None, **params):
-    defaults = {
-        "temperature": 1.0,
-        "max_tokens": None,
-        "structured_outputs": None,
-        "extra_args": None,
-    }
+    defaults = {"temperature": 1.0, "max_tokens": None, "structured_outputs": None, "extra_args": None}
     return SimpleNamespace(
         length=length,
         prompt_token_ids=[1] * (length - num_output),
@@ -83,11 +78,6 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     assert [view.depth for view in found] == [12, 6, 2]
 
 
-def test_a_grammar_is_followed_along_one_continuation():
-    _, found = views([request(20, structured_outputs=object()), request(20)], TREE)
-    assert [view.chain_only for view in found] == [True, False]
-
-
 def test_siblings_have_random_numbers_of_their_own():
     torch.manual_seed(0)
     [one, other] = views([request(20), request(20)], TREE, 3)[1]
@@ -107,25 +97,6 @@ def test_each_request_sees_the_state_that_its_newest_token_came_from():
     assert [view.row for view in found] == [0, 2]
 
 
-def test_a_prompt_that_is_not_through_is_left_out():
-    places, _ = views([request(20), request(20)], new=[[], [3]])
-    assert places == [1]
-
-
-def test_nobody_is_drafted_for_whom_the_scheduler_does_not_name():
-    places, found = views([request(10), request(10), request(10)], lengths={"r0": 3, "r2": 1})
-    assert places == [0, 2]
-    assert [view.num_draft_tokens for view in found] == [3, 1]
-
-
-@pytest.mark.parametrize("policy", ["fixed", "optimal"])
-def test_drafts_of_seeded_requests_are_certain(policy):
-    config = CHAIN | {"draft_length": {"policy": policy, "tokens": 4}}
-    [plain, seeded] = views([request(10), request(10, seed=5)], config)[1]
-    assert not plain.point_mass
-    assert seeded.point_mass
-
-
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
     """Otherwise a grammar would drop tokens of sampled drafts by their value, which q does not know."""
     requests = [request(10), request(10, temperature=0.0), request(10, structured_outputs=object())]
@@ -138,12 +109,6 @@ def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
     [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes={"r0": "s", "r1": "s"})[1]
     assert plain.scope == "s"
     assert seeded.scope == scope
-
-
-def test_a_text_cannot_be_written_through_a_view():
-    [view] = views([request(10)])[1]
-    with pytest.raises(ValueError, match="read-only"):
-        view.token_ids[0] = 5
 
 
 def test_the_longest_turn_is_what_there_must_be_room_for():

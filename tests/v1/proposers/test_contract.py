@@ -13,7 +13,6 @@ from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state
 from tests.v1.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
 from tests.v1.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers import registry
 from vllm_spec_plugin.testing import Worker, check_contract
 from vllm_spec_plugin.v1.proposers.create import create_proposer
 
@@ -96,8 +95,3 @@ def test_every_proposer_keeps_the_contract(name: str, tmp_path: Path) -> None:
         heads = write(tmp_path, random_state(), {"medusa_num_heads": 3, "medusa_num_layers": 1})
         section, keys = {**section, "model": heads}, {"worker": heads_worker, "vocab_size": VOCABULARY, **keys}
     check_contract(section, **keys)
-
-
-def test_all_of_the_plugins_methods_with_models_are_checked() -> None:
-    methods = {section["method"] for section, _ in CASES.values()}
-    assert methods == {registry.method_of(kind) for kind in registry.BUNDLED if kind.model_keys}

@@ -127,12 +127,6 @@ def test_requests_without_room_or_hidden_state_get_no_draft(heads):
     assert proposer.propose([]) == []
 
 
-def test_as_many_random_numbers_are_asked_for_as_the_highest_rank_takes(heads):
-    for name, count in [("chain", 1), ("tree", 5), ("wide", 5)]:
-        assert MedusaProposer(heads, Engine(), TREES[name], draws=True).num_siblings == count
-        assert MedusaProposer(heads, Engine(), TREES[name], draws=False).num_siblings == 1
-
-
 def test_too_few_random_numbers_are_refused(heads):
     """One used twice among siblings would bias the output."""
     proposer = MedusaProposer(heads, Engine(), TREES["wide"], draws=True)

@@ -1,7 +1,5 @@
 """The real scheduler and a real runner's books, without a model: what an engine core does in a step."""
 
-import copy
-import functools
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -23,9 +21,9 @@ from tests.unit.scheduling.cases import (
     request,
     scheduler_over,
 )
+from tests.unit.scheduling.pipeline import EngineCore
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
-from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 from vllm_spec_plugin.v1.scheduling import scheduler
@@ -37,18 +35,14 @@ TOKEN_BUDGET = 16
 VOCAB_SIZE = 1000
 
 
-@functools.cache
 def vllm_config():
-    config = engine_config(CONFIG, TOKEN_BUDGET)
-    assert config.speculative_config.num_speculative_tokens == NUM_DRAFTS
-    return config
+    return engine_config(CONFIG, TOKEN_BUDGET)
 
 
 def make_scheduler(num_blocks, *specs, proposer=None):
     """Our scheduler, as the engine core makes it, over a pool of `num_blocks`; `proposer` replaces the file's."""
     config = vllm_config()
     if proposer is not None:
-        config = copy.copy(config)
         settings = {"config": {"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": 14}}}
         config.additional_config = {**config.additional_config, KEY: {**config.additional_config[KEY], **settings}}
     return scheduler_over(SpecScheduler, config, num_blocks, *specs)
@@ -108,14 +102,12 @@ def blocks_between(first, last):
     return len({position // BLOCK_SIZE for position in range(first, last + 1)})
 
 
-class Core:
-    """An engine core of which only the books are there.
+class Core(EngineCore):
+    """An engine core whose device has only the books.
 
     Attributes:
-        scheduler: ours.
         worker: with the runner's books.
         output: of the step that is being computed.
-        counters: what the frontend was told so far.
         trees: branches and depth of the trees that wait to be verified, by request.
         left: outputs to clients, step by step.
     """
@@ -123,11 +115,9 @@ class Core:
     def __init__(self, num_blocks, *specs, reserves=True, proposer=None, control=None):
         creates = mock.patch.object(scheduler, "create_control", (lambda *_: control) if control else create_control)
         with creates:
-            self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
+            super().__init__(make_scheduler(num_blocks, *specs, proposer=proposer))
         self.blocks.kv_proposer = 0 if reserves else None
-        self.scheduler.counters_seconds = 0.0
         self.worker = Worker(len(specs))
-        self.counters = StepCounters("medusa")
         self.trees, self.left = {}, []
 
     @property
@@ -190,13 +180,7 @@ class Core:
             req_id_to_index={request_id: i for i, request_id in enumerate(scheduled)},
             sampled_token_ids=[sampled[request_id] for request_id in scheduled],
         )
-        answers = self.scheduler.update_from_output(output, outcome)
-        self.left.append([output for answer in answers.values() for output in answer.outputs])
-        for answer in answers.values():
-            carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
-            if carried:
-                for counted in carried[KEY]:
-                    self.counters.add(StepCounters.from_payload(counted))
+        self.left.append(self.end_step(output, outcome))
         if scheduled:
             drafted = DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])
             trees = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}

@@ -1,4 +1,4 @@
-"""Steps of the real scheduler and a real runner's books: drafts get blocks, lose them, and cost nobody any."""
+"""Steps of the real scheduler and a real runner's books: drafts and branches get blocks, and cost nobody any."""
 
 import dataclasses
 import itertools
@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.engine.books import holding
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
-from tests.v1.scheduling.steps import NUM_DRAFTS, Core, add, held
-from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from tests.v1.scheduling.steps import HEADS, NUM_DRAFTS, Core, add, held
+from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy.fixed import FixedControl
@@ -42,16 +43,6 @@ def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
     assert core.num_slots("a") == num_slots
 
 
-def test_a_prompt_in_chunks_reserves_with_its_last_chunk_only():
-    core = Core(20, FULL)
-    add(core, "a", 1, 23)
-    core.begin()
-    assert held(core) == 4
-    core.end()
-    core.begin()
-    assert held(core) == 7
-
-
 def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_drafts():
     core = Core(20, FULL)
     add(core, "a", 1, 7)
@@ -62,30 +53,6 @@ def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_dra
     core.begin()
     assert plan_of(core.output).rollback == {"a": (2,)}
     assert held(core) == 2
-
-
-def test_waiting_drafts_keep_their_slots():
-    core = Core(20, FULL)
-    add(core, "a", 1, 7)
-    core.step(num_drafts=4)
-    core.blocks.kv_proposer = None
-    core.begin()
-    assert not plan_of(core.output).rollback
-    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
-
-
-def test_a_preempted_request_is_not_cut_on_the_worker():
-    """It is rolled back, and then all its blocks are taken; its table is sent whole when it resumes."""
-    core = Core(9, FULL, reserves=False)
-    first = add(core, "a", 1, 23)
-    core.step(num_drafts=0)
-    add(core, "b", 2, 3)
-    core.step(num_drafts=0)
-    core.manager.reserve(core.scheduler.requests["b"], 8)
-    first.spec_token_ids = [1, 2, 3, 4, 5]
-    output = core.scheduler.schedule()
-    assert output.preempted_req_ids == {"b"}
-    assert not plan_of(output).rollback
 
 
 def test_new_requests_have_their_scope_with_their_first_step():
@@ -111,7 +78,7 @@ def test_requests_without_a_salt_are_counted_where_they_share_text(shared_scope,
     core.begin()
     core.end()
     core.begin()
-    assert core.counters.requests_without_salt == counted
+    assert core.total("requests_without_salt") == counted
 
 
 def test_drafts_are_cut_before_anybody_is_preempted():
@@ -126,16 +93,16 @@ def test_drafts_are_cut_before_anybody_is_preempted():
     assert not core.output.preempted_req_ids
     assert [len(core.output.scheduled_spec_decode_tokens[name]) for name in "ab"] == [3, 3]
     core.end(num_drafts=0)
-    assert core.counters.drafts_cut_for_memory == 2
+    assert core.total("drafts_cut_for_memory") == 2
 
 
 def test_counters_of_blocks_arrive_with_the_statistics():
     core = Core(20, FULL)
     add(core, "a", 1, 7)
     core.step(num_drafts=0)
-    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (0, 1)
+    assert (core.total("kv_blocks_rolled_back"), core.total("kv_blocks_reserved")) == (0, 1)
     core.step(num_drafts=0)
-    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (1, 3)
+    assert (core.total("kv_blocks_rolled_back"), core.total("kv_blocks_reserved")) == (1, 3)
 
 
 def test_reserved_blocks_are_zeroed_in_the_step_that_gives_them():
@@ -202,6 +169,75 @@ def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatc
     for seconds in (0.4, 0.4, 0.4, 0.1, 0.1, 0.1):
         clock.now += seconds
         core.step(num_drafts=0)
-        sent.append(sum(core.counters.chosen_lengths))
+        sent.append(sum(core.total("chosen_lengths")))
     # The fifth and sixth token leave no room for a draft; with the sixth the request ends.
     assert sent == [0, 0, 3, 3, 3, 4]
+
+
+def trees_core():
+    """One request with a text of 8 tokens, for which a tree of 2 branches beside the trunk was drafted, 2 deep."""
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 7)
+    core.step(num_branches=2)
+    return core
+
+
+@pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
+def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
+    """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""
+    core = trees_core()
+    monkeypatch.setattr(core.scheduler, "_connector_finished", lambda request: (is_delayed, None))
+    add(core, "b", 1, 7, max_tokens=2)
+    core.begin()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.end(num_branches=2)
+    assert [request.request_id for request in core.scheduler.running] == ["b"]
+    core.step(num_branches=2)
+    assert core.scheduler.running == []
+    for ended in list(core.scheduler.requests.values()):
+        core.scheduler._free_blocks(ended)
+    core.step()
+    assert not holding(core.scheduler, frozenset("ab"), "scheduler")
+
+
+def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
+    """The next draft is a chain: no forks for it, and every place of it counts."""
+    core = trees_core()
+    core.scheduler.requests["a"].spec_token_ids = []
+    core.begin()
+    assert core.forks == {}
+    core.end(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_accepted=3)
+    assert core.total("verified_per_position") == [1, 1, 1]
+
+
+def test_places_of_a_tree_are_its_levels():
+    core = trees_core()
+    core.begin()
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+    core.end(num_accepted=1)
+    core.step()
+    assert core.total("verified_per_position") == [2, 2, 1, 1]
+    assert core.total("accepted_per_position") == [1]
+
+
+def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
+    core = Core(24, FULL, reserves=False, proposer=HEADS)
+    for family in (2, 3, 4):
+        add(core, f"old {family}", family, 21, max_tokens=1)
+        while core.scheduler.has_requests():
+            core.step(num_drafts=0)
+    old = {block.block_id for _, block in cached_blocks(core.manager.block_pool)}
+    assert len(old) == 15
+    add(core, "a", 1, 7)
+    most = 0
+    for _ in range(20):
+        core.begin()
+        most = max(most, held(core) + sum(map(len, core.forks.get("a", []))))
+        core.end(num_branches=3)
+    assert most > 8
+    of_a = set(core.manager.get_block_ids("a")[0])
+    left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
+    assert len(old - left) <= most

@@ -130,16 +130,6 @@ def test_nothing_is_read_back_from_the_device(shape, greedy, method, lenience):
 
 
 @methods
-@random_cases(15, 100)
-def test_greedy_rows_stay_greedy_in_a_mixed_batch(rng, method, device):
-    case = random_case(rng, max_requests=4)
-    greedy = [i % 2 == 0 for i in range(len(case.drafts))]
-    [outputs] = verify_many(case, rng.choice(["dense", "sparse"]), 1, device, greedy, method=method)
-    for i in range(0, len(case.drafts), 2):
-        assert outputs[i] == greedy_output(case.p[i], case.drafts[i])
-
-
-@methods
 @pytest.mark.parametrize("drafts", [[1, 2, -1], [-1, 0, 1]], ids=str)
 def test_a_missing_draft_token_ends_its_draft_without_a_rejection(drafts, method, device):
     """As the draft before it, after which a token of p comes. 1,500 samples, false alarm 1e-7, seed 7."""

@@ -122,40 +122,6 @@ def test_both_samplers_sample_from_the_same_logits(names, seed, greedy):
     torch.testing.assert_close(stock, ours, rtol=1e-6, atol=1e-6)
 
 
-def test_only_requests_that_vllm_serves_wrongly_keep_our_sampler():
-    _, _, metadata = both_ways(list(REQUESTS), 0)
-    assert not sampling.needs_own_sampler(metadata)
-    metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: False)
-    assert not sampling.needs_own_sampler(metadata)
-    metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
-    assert sampling.needs_own_sampler(metadata)
-    metadata.thinking_budget_state_holder = None
-    metadata.generators = {3: torch.Generator()}
-    assert sampling.needs_own_sampler(metadata)
-    metadata.generators, metadata.logprob_token_ids = {}, {0: [4]}
-    assert sampling.needs_own_sampler(metadata)
-
-
-# vLLM compiles how it counts ranks, which takes seconds.
-@torch.compiler.set_stance("force_eager")
-@pytest.mark.parametrize("wanted", [{"max_num_logprobs": 3}, {"logprob_token_ids": {0: [4, 9], 2: [1]}}])
-@pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"])
-def test_logprobs_are_the_same_both_ways(mode, wanted):
-    _, _, metadata = both_ways(["plain", "logit_bias", "repetition"], 0, greedy=True)
-    metadata.max_num_logprobs = None
-    for key, value in wanted.items():
-        setattr(metadata, key, value)
-    raw = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
-    own = Sampler(mode)
-    stock = own(raw.clone(), metadata)
-    step: Any = SimpleNamespace(num_draft_tokens=[0] * 3, draft_token_ids=torch.zeros(0, dtype=torch.int32))
-    ours = SpecRejectionSampler(own)(step, None, raw.clone(), metadata)
-    assert stock.sampled_token_ids.tolist() == ours.sampled_token_ids.tolist()
-    for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
-        expected, found = getattr(stock.logprobs_tensors, name), getattr(ours.logprobs_tensors, name)
-        torch.testing.assert_close(found, expected)
-
-
 @torch.compiler.set_stance("force_eager")
 @pytest.mark.parametrize("part_bytes", [2**28, 1], ids=["whole", "in parts"])
 @pytest.mark.parametrize("num_likeliest", [None, 0, 2, 5])

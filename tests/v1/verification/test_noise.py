@@ -50,18 +50,6 @@ def test_unseeded_rows_use_torch(device):
     assert first[1] != second[1]
 
 
-def test_removing_other_tokens_leaves_a_seeded_rows_token(device):
-    """300 rows, each without the half of the vocabulary that its token is not in."""
-    rows = torch.arange(300, device=device)
-    keys = position_keys(rows, rows)
-    noise = Noise(100, device, keys, torch.ones(300, dtype=torch.bool, device=device))
-    weights = torch.rand(300, 100, generator=torch.Generator().manual_seed(3)).to(device)
-    tokens = noise.sample(weights, rows)
-    is_low = torch.arange(100, device=device) < 50
-    fewer = torch.where(is_low == (tokens < 50)[:, None], weights, 0)
-    assert torch.equal(noise.sample(fewer, rows), tokens)
-
-
 def test_each_trial_at_a_row_has_its_own_uniform(device):
     """1,000 rows, correlation of independent uniforms below 0.2; a fixed function, no seed to vary."""
     rows = torch.arange(1000, device=device)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.pretended_gpu import pretended, waits
-from vllm_spec_plugin.v1.verification.chain import NO_TOKEN
 from vllm_spec_plugin.verification.topology import chain, topology
 
 SpecRejectionSampler = pytest.importorskip("vllm_spec_plugin.v1.verification.sampler").SpecRejectionSampler
@@ -75,24 +74,6 @@ def test_the_branch_that_the_target_takes_is_accepted(temperature):
     assert verdict.rows[:, -1].tolist() == [4, 6]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_without_trees_drafts_are_chains_with_the_same_verdict(temperature):
-    drafts, logits = [[3, 1, 2], []], favouring(3, 1, 4, 0, 5)
-    outcomes = [sample(drafts, logits, trees, [temperature] * 2)[1] for trees in (None, [chain(3), chain(0)])]
-    for verdict in outcomes:
-        assert verdict.token_ids.tolist() == [[3, 1, 4, -1], [5, -1, -1, -1]]
-        assert verdict.nodes.tolist() == [1, -1]
-        assert verdict.rows[:, -1].tolist() == [2, 4]
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_what_could_not_be_computed_is_dropped_with_all_that_follows_it(temperature):
-    logits = favouring(3, 0, 0, 4, 5)
-    output, verdict = sample([[2, 1, NO_TOKEN, NO_TOKEN]], logits, [FORK], [temperature])
-    assert output.sampled_token_ids.tolist() == [[3, -1, -1]]
-    assert verdict.nodes.tolist() == [-1]
-
-
 def test_each_row_is_penalised_for_the_drafts_on_its_own_way():
     """Every row favours token 3 by a little, a penalty for having said it forbids it: also where a sibling said it."""
     logits = torch.zeros(5, VOCAB)
@@ -155,12 +136,3 @@ def test_seeded_requests_advance_by_what_they_output():
     given = metadata([1.0], generators={0: generator})
     sampler(step([2, 1, 3, 4]), None, favouring(3, 0, 0, 4, 5), given, [FORK])
     assert sampler.positions.of(generator) == 3
-
-
-def test_lenience_is_no_matter_of_trees():
-    """The configuration refuses the two together; a tree is verified exactly whatever the scorer was told."""
-    logits = torch.zeros(5, VOCAB)
-    logits[:, 0] = 0.1
-    sampler = SpecRejectionSampler(Gathering(), lenience=0.01)
-    output = sampler(step([2, 1, 3, 4]), None, logits, metadata([0.0]), [FORK])
-    assert output.sampled_token_ids.tolist() == [[0, -1, -1]]

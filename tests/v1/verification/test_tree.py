@@ -4,20 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit import p_values
 from tests.unit.random_cases import random_cases
 from tests.v1.verification.cases import VOCAB, as_logits, random_case, verify_many
 from tests.v1.verification.test_chain import FALSE_ALARM, p_value
-from tests.v1.verification.tree_cases import (
-    TreeCase,
-    outputs,
-    random_batch,
-    random_tree_case,
-    seeded_noise,
-    verify,
-)
+from tests.v1.verification.tree_cases import TreeCase, outputs, random_batch, random_tree_case, seeded_noise, verify
 from tests.v1.verification.tree_oracle import greedy_output, output_distribution, sampled_output
-from vllm_spec_plugin.v1.verification import tree as tree_module
 from vllm_spec_plugin.v1.verification.noise import Noise
 from vllm_spec_plugin.v1.verification.tree import verify_tree
 from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
@@ -107,55 +98,6 @@ def test_seeded_output_does_not_depend_on_certain_drafts(rng, device):
     assert drafted[0] == undrafted[0]
 
 
-def first_tokens(count, p, q, device, replacement, seeded=False):
-    """Counts each token as the first of `count` requests with two siblings drawn from q; after them p is uniform."""
-    drafts = torch.multinomial(torch.tensor(q).expand(count, VOCAB), 2, replacement).to(device)
-    rows = TreeRows.of([PAIR] * count, device)
-    logits = as_logits([np.array([p, np.full(VOCAB, 0.2), np.full(VOCAB, 0.2)])], device)
-    probs = torch.tensor(q, dtype=torch.float32, device=device).expand(count, 2, VOCAB).clone()
-    if not replacement:
-        probs[:, 1].scatter_(1, drafts[:, :1], 0)
-        probs[:, 1] /= probs[:, 1].sum(-1, keepdim=True)
-    greedy = torch.zeros(count, dtype=torch.bool, device=device)
-    noise = seeded_noise(rows, torch.arange(count)) if seeded else Noise(VOCAB, device)
-    verdict = verify_tree(logits.repeat(count, 1), drafts.flatten(), probs.reshape(-1, VOCAB), rows, greedy, noise)
-    return np.bincount(verdict.token_ids[:, 0].cpu(), minlength=VOCAB)
-
-
-# A first rejection (token 3 mostly) leaves p_1(2) < q(2): the second trial's noise matters.
-P, Q = np.array([0.34, 0.04, 0.33, 0.29, 0.0]), np.array([0.1, 0.05, 0.28, 0.52, 0.05])
-
-
-@pytest.mark.parametrize("seeded", [True, False])
-@pytest.mark.parametrize("replacement", [True, False])
-def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement, seeded, full, device):
-    """Over draws from q, i.i.d. or without replacement. 6,000 samples (50,000), false alarm 1e-6, seed 4."""
-    count = 50_000 if full else 6_000
-    torch.manual_seed(4)
-    seen = first_tokens(count, P, Q, device, replacement, seeded)
-    assert seen[4] == 0
-    assert p_values.chi_square(seen[:4], P[:4]) > 1e-6
-
-
-@pytest.mark.parametrize("replacement", [True, False])
-def test_siblings_taken_as_independent_draws_from_p_are_caught(replacement, device, monkeypatch):
-    """The test above, on a scorer that compares each sibling with p itself. 6,000 samples, seed 4."""
-    monkeypatch.setattr(tree_module._Step, "_reject", lambda *_: None)
-    torch.manual_seed(4)
-    seen = first_tokens(6_000, P, Q, device, replacement)
-    assert p_values.chi_square(seen[:4], P[:4]) < 1e-6
-
-
-def test_the_first_of_two_certain_siblings_with_one_token_counts(device):
-    tree = topology([(0,), (0, 0), (1,), (1, 0)])
-    sure = np.eye(VOCAB)
-    case = TreeCase(tree, sure[[2, 3, 3, 4, 4]], [2, 3, 2, 4], sure[[2, 3, 2, 4]])
-    for greedy in ([True], [False]):
-        verdict = verify([case], "none", device, greedy)
-        assert outputs(verdict) == [[2, 3, 3]]
-        assert verdict.nodes.tolist() == [1]
-
-
 class _SmallestNoise(Noise):
     """Accepts whatever may be accepted at all."""
 
@@ -166,7 +108,7 @@ class _SmallestNoise(Noise):
 def test_impossible_tokens_are_not_kept_even_with_the_smallest_noise(device):
     """First sibling: p = 0 < q. Second: q = 0, whatever p is; it can't have been drawn from that."""
     rows = TreeRows.of([PAIR, PAIR], device)
-    logits = as_logits([np.array([P] * 6)], device)
+    logits = as_logits([np.array([[0.34, 0.04, 0.33, 0.29, 0.0]] * 6)], device)
     drafts = torch.tensor([4, 0, 4, 4], device=device)
     probs = torch.tensor([[0, 0, 0, 0.5, 0.5]] * 2 + [[0, 0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5, 0]], device=device)
     greedy = torch.tensor([False, False], device=device)

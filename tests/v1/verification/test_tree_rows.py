@@ -5,7 +5,6 @@ import torch
 from tests.unit.random_cases import random_cases
 from tests.unit.verification.topologies import random_topology
 from vllm_spec_plugin.v1.verification.tree_rows import TreeRows
-from vllm_spec_plugin.verification.topology import chain, topology
 
 
 @random_cases(30, 200)
@@ -33,9 +32,3 @@ def test_the_context_of_each_row_is_its_path(rng, device):
         assert rows.offset[row] == len(way)
         assert rows.ancestors[row].tolist() == way + [-1] * (width - 1 - len(way))
         assert context[row].tolist() == [int(draft_token_ids[n]) for n in way] + [-1] * (width - 1 - len(way))
-
-
-def test_the_same_trees_share_one_layout(device):
-    trees = [topology([(0,), (1,)]), chain(2)]
-    assert TreeRows.of(trees, device) is TreeRows.of(list(trees), device)
-    assert TreeRows.of(trees, device) is not TreeRows.of(trees[::-1], device)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
 from vllm_spec_plugin.models import model_path
@@ -48,16 +47,6 @@ def test_the_bundled_models_fit_and_nothing_is_asked_of_the_hub(monkeypatch: pyt
         assert warnings_of(draft) == []
 
 
-def test_a_name_that_is_neither_folder_nor_on_the_hub_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    def from_pretrained(*_: object, **__: object) -> None:
-        raise OSError("org/none is not a valid model identifier\nIf this is private, ...")
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", from_pretrained)
-    message = refusal_of("org/none")
-    assert message.startswith("there is no folder 'org/none' and the config of 'org/none' cannot be read: org/none is")
-    assert "private" not in message
-
-
 @pytest.mark.parametrize(
     ("config", "size", "said"),
     [
@@ -91,15 +80,6 @@ def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Pat
     assert "; ...; allowed: a draft model with the target's token ids; " in message
 
 
-def test_the_targets_own_choice_of_tokenizer_counts(tmp_path: Path) -> None:
-    other = copy_model(tmp_path / "other")
-    swap_tokens(other, ("a", "b"))
-    target = ModelSource(TARGET.model, tokenizer=other)
-    for draft in (DRAFT, TARGET.model):
-        assert refusal_of(draft, target).startswith("2 of 2,048")
-    assert warnings_of(other, target) == []
-
-
 @pytest.mark.parametrize("which", ["target", "draft", "served without one"])
 def test_without_a_tokenizer_the_tokens_are_not_compared_and_that_is_said(tmp_path: Path, which: str) -> None:
     bare, other = copy_model(tmp_path / "bare", NO_TOKENIZER), copy_model(tmp_path / "other")
@@ -115,19 +95,6 @@ def test_without_a_tokenizer_the_tokens_are_not_compared_and_that_is_said(tmp_pa
     assert "vocabulary of 99" in refusal_of(draft, source)
 
 
-def test_a_token_that_only_one_knows_is_a_warning(tmp_path: Path) -> None:
-    draft = copy_model(tmp_path / "draft", vocab_size=2049)
-    target = ModelSource(copy_model(tmp_path / "target", vocab_size=2049))
-    path = tmp_path / "target" / "tokenizer.json"
-    added = '"added_tokens": ['
-    text = path.read_text()
-    assert added in text
-    token = '{"id": 2048, "content": "<tool>", "single_word": false, "lstrip": false, "rstrip": false, '
-    path.write_text(text.replace(added, added + token + '"normalized": false, "special": true},'))
-    [warning] = warnings_of(draft, target)
-    assert "1 token ids are in only one of the two tokenizers, such as 2048 '<tool>'" in warning
-
-
 def end_with(folder: str, ids: int | list[int], token: str) -> str:
     edit(Path(folder) / "config.json", eos_token_id=ids)
     edit(Path(folder) / "generation_config.json", eos_token_id=ids)
@@ -138,9 +105,8 @@ def end_with(folder: str, ids: int | list[int], token: str) -> str:
 def test_no_end_token_in_common_is_refused_with_both(tmp_path: Path) -> None:
     """An end that only the generation config tells counts."""
     draft = end_with(copy_model(tmp_path / "draft"), 65, "a")
-    assert refusal_of(draft).startswith(
-        f"'{draft}' has the EOS tokens 65 'a', the target '{TARGET.model}' has 0 '<|endoftext|>' (eos_token_id in"
-    )
+    said = f"'{draft}' has the EOS tokens 65 'a', the target '{TARGET.model}' has 0 '<|endoftext|>'"
+    assert refusal_of(draft).startswith(said)
     edit(tmp_path / "draft" / "generation_config.json", eos_token_id=[0])
     assert len(warnings_of(draft)) == 1
 

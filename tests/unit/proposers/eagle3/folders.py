@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from vllm_spec_plugin.proposers.eagle3.layout import read_layout
 
-HIDDEN, VOCABULARY, DRAFT_VOCABULARY, TARGET_LAYERS = 16, 30, 12, 6
+HIDDEN, VOCABULARY, DRAFT_VOCABULARY = 16, 30, 12
 LAYER = {
     "model_type": "llama",
     "hidden_size": HIDDEN,

@@ -34,17 +34,6 @@ def test_a_request_has_its_own_estimate_beside_that_of_all(accepted: int) -> Non
     assert estimates.of("a", GUESS) == estimates.of("new", GUESS)
 
 
-def test_drafts_end_before_the_first_token_that_is_not_worth_it() -> None:
-    estimates = KindAcceptance()
-    guess = estimates.of("a", GUESS)
-    kinds = [FORCED, GUESS, FORCED, GUESS, FORCED]
-    assert estimates.num_worth("a", kinds, 0.0) == 5
-    assert estimates.num_worth("a", kinds, guess - 0.01) == 3
-    assert estimates.num_worth("a", kinds, guess + 0.05) == 1
-    assert estimates.num_worth("a", kinds, guess - 0.01, reached=0.9) == 1
-    assert estimates.num_worth("a", kinds, 0.95, reached=0.9) == 0
-
-
 def test_a_kind_that_fails_rests_and_is_tried_again() -> None:
     estimates, tried = KindAcceptance(), []
     for _ in range(200):

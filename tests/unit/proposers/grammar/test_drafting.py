@@ -72,20 +72,6 @@ def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
     assert Kind.GUESS in kinds
 
 
-@BOTH
-def test_nothing_is_guessed_where_whitespace_and_several_characters_may_follow(tokenizer: Wrapped) -> None:
-    several = [f"{{{space}{rest}" for space in ("", " ", "\n") for rest in ("}", '"name": "Ann"}')]
-    assert drafted(several, "{", tokenizer)[0] == ""
-    assert drafted(several[1::2], "{", tokenizer)[0].startswith('"name": "')
-
-
-def test_a_draft_has_at_most_the_tokens_that_are_asked_for() -> None:
-    for count in range(1, 6):
-        state = Texts(["the name of the city"], BYTE_LEVEL, "the")
-        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0)).propose([view(state, "the", count=count)])
-        assert len(draft.token_ids) == min(count, 5)
-
-
 def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
     state = Texts(["the"], BYTE_LEVEL, "the")
     for stops, allowed, expected in (
@@ -101,21 +87,6 @@ def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed(
         [draft] = proposer.propose([view(state, "the")])
         assert draft.token_ids == expected
         assert list(draft.kinds[:1]) == [Kind.GUESS if len(allowed) > 1 else Kind.FORCED] * len(expected)
-
-
-def test_requests_without_a_grammar_get_no_draft() -> None:
-    proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
-    state = Texts(["the name"], BYTE_LEVEL, "the")
-    none, some = proposer.propose([view(None, "the")._replace(request_id="b"), view(state, "the")])
-    assert not none.token_ids
-    assert some.token_ids
-    assert len(some.kinds) == len(some.token_ids)
-
-
-def test_tokens_beyond_the_vocabulary_are_not_drafted() -> None:
-    state = Texts(["the name"], BYTE_LEVEL, "the")
-    [first, *_] = BYTE_LEVEL.encode(" name")
-    assert not GrammarProposer(BYTE_LEVEL, first, times(0.0)).propose([view(state, "the")])[0].token_ids
 
 
 @pytest.mark.parametrize("reads_text", [True, False])
@@ -197,20 +168,6 @@ def test_a_draft_of_another_is_cut_where_it_leaves_the_grammar_and_continued(
     assert tokenizer.spell([*first, *added]).decode().strip() == expected
     assert len(kinds) == len(added)
     assert state.steps == [b"the "]
-
-
-def test_nothing_follows_a_draft_that_ends_the_text() -> None:
-    state = Texts(["the name"], BYTE_LEVEL, "the")
-    other = [*BYTE_LEVEL.encode(" name"), 0]
-
-    def accept(token_id: int) -> bool:
-        return state.accept(BYTE_LEVEL.spell([token_id]) if token_id else b"")
-
-    state.accept_token = accept  # type: ignore[method-assign]
-    first, (added, _) = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0)).continued(view(state, "the"), other, 12)
-    assert first == other
-    assert not added
-    assert state.steps == [b"the"]
 
 
 def test_a_draft_ends_before_tokens_that_do_not_pay() -> None:

@@ -52,13 +52,3 @@ def test_kinds_are_those_of_the_least_certain_byte() -> None:
     assert spelled[:3] == ["name", '":', ' "']
     # Each of the last letter's two bytes can only be one token.
     assert draft.kinds == [Kind.LIKELY, Kind.GUESS, Kind.GUESS, Kind.FORCED, Kind.FORCED]
-
-
-def test_texts_are_tokenized_once() -> None:
-    tokenizer = byte_level()
-    tokenization = Tokenization(tokenizer)
-    drafts = [tokenization.draft(5, likely("the name"))]
-    num_encoded = tokenizer.num_encoded
-    drafts += [tokenization.draft(5, likely("the name")) for _ in range(3)]
-    assert all(draft == drafts[0] for draft in drafts)
-    assert tokenizer.num_encoded == num_encoded

@@ -11,9 +11,7 @@ VALUE = {"name": "a, b: c", "sizes": [1, 2, {"deep": {"deeper": [True, None]}}],
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 1}],
-    ids=str,
+    "options", [{}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 1}], ids=str
 )
 def test_a_text_in_one_style_is_continued_in_it(options: dict[str, object]) -> None:
     """Checks each place from the second object on, outside of strings."""
@@ -38,8 +36,3 @@ def test_before_any_example_there_is_one_space_after_a_colon() -> None:
     assert Style("").before("", "{") == ""
     assert Style("").before('{"a"', ":") == ""
     assert Style("{").before("{", '"') == ""
-
-
-def test_an_unknown_indentation_gets_its_last_space() -> None:
-    assert Style("{\n   ").before("{\n   ", '"') == " "
-    assert Style("{\n  ").before("{\n  ", '"') == ""

@@ -85,22 +85,3 @@ def test_the_expectation_by_hand():
     assert expected_acceptance_length(chain(3).choices, ACCURACY) == pytest.approx(1 + 0.6 + 0.3 + 0.12)
     joint = {(0,): 0.6, (0, 0): 0.4}
     assert expected_acceptance_length(chain(3).choices, ACCURACY, joint) == pytest.approx(1 + 0.6 + 0.4 + 0.4 * 0.4)
-
-
-def test_what_was_measured_together_counts_and_the_rest_is_multiplied():
-    joint = {(0,): 0.5, (1,): 0.3, (0, 1): 0.25}
-    assert path_probability((0, 1), ACCURACY, joint) == 0.25
-    assert path_probability((0, 0), ACCURACY, joint) == pytest.approx(0.5 * 0.5)
-    assert path_probability((0, 1, 0), ACCURACY, joint) == pytest.approx(0.25 * 0.4)
-    assert path_probability((2, 1), ACCURACY, joint) == pytest.approx(0.1 * 0.2)
-    for unknown in ((3,), (0, 0, 0, 0)):
-        assert path_probability(unknown, ACCURACY) == 0
-
-
-def test_contradicting_measurements_do_not_make_a_path_likelier_than_its_beginning():
-    assert path_probability((0, 0), ACCURACY, {(0,): 0.3, (0, 0): 0.4}) == 0.3
-    assert path_probability((2, 0), ACCURACY, {(2, 0): 0.4}) == 0.1
-
-
-def test_impossible_nodes_are_left_out():
-    assert best_choices(5, 3, [[0.5, 0.0], [0.0]]) == ((0,),)

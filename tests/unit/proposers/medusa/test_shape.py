@@ -37,14 +37,6 @@ def test_auto_is_the_best_tree_of_each_number_of_tokens(num_tokens):
     assert node_order("auto", num_tokens, MEASURED, draws=False).paths == order.paths[:num_tokens]
 
 
-def test_auto_goes_by_measured_paths_where_there_are_any():
-    """Independent heads would have (0, 0) second; together these two are never right."""
-    paths = {(0,): 0.6, (1,): 0.2, (2,): 0.1, (0, 1): 0.15, (0, 0): 0.0}
-    measured = HeadsConfig(2, 1, 8, 10, accuracy=ACCURACY, paths={"greedy": paths, "sampled": paths})
-    assert node_order("auto", 2, MEASURED, draws=False).paths == ((0,), (0, 0))
-    assert node_order("auto", 2, measured, draws=False).paths == ((0,), (1,))
-
-
 def test_auto_goes_by_the_mean_of_greedy_requests_and_of_how_others_draft():
     paths = {
         "greedy": {(0,): 0.9, (0, 0): 0.8, (1,): 0.05},

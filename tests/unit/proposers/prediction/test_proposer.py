@@ -21,10 +21,6 @@ def test_each_request_has_its_own_prediction() -> None:
     assert drafts == [Draft([11, 12]), Draft([21]), NO_DRAFT]
 
 
-def test_the_prompt_is_not_output() -> None:
-    assert PredictionProposer(100).propose([view([], [1, 2, 3])]) == [Draft([1, 2, 3])]
-
-
 def test_it_follows_and_starts_again_when_the_text_did() -> None:
     proposer, prediction = PredictionProposer(100), list(range(10, 50))
     assert proposer.propose([view([10], prediction)]) == [Draft([11, 12, 13, 14])]

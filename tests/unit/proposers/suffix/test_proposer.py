@@ -44,11 +44,6 @@ def test_impossible_settings_are_refused(changes: dict, text: str) -> None:
         make(**changes)
 
 
-def test_shorter_matches_than_the_least_give_no_guess() -> None:
-    assert draft(make(min_order=3), "a", [1, 2, 3, 9, 2, 3]) == []
-    assert draft(make(min_order=2), "a", [1, 2, 3, 9, 2, 3]) == [9, 2, 3, 9, 2]
-
-
 def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
     """Two tokens matched once: 2/5, 2/5 * 3/6 = 1/5; matched twice: 4/7."""
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
@@ -140,12 +135,3 @@ def test_many_small_scopes_are_bounded_too() -> None:
         store.add(f"scope {number}", np.arange(10, dtype=np.int32))
     kept = [number for number in range(100) if store.generations(f"scope {number}")]
     assert kept == list(range(100 - 4096 // 256, 100))
-
-
-def test_texts_longer_than_a_generation_keep_their_end() -> None:
-    store, rng = TextStore(8192, 1000), np.random.default_rng(8)
-    proposer = SuffixProposer(3, 0.0, 1000, store)
-    text = rng.integers(0, 1000, 3000)
-    end(proposer, "a", text, "one")
-    assert draft(proposer, "b", text[2900:2950], scope="one") == text[2950:2955].tolist()
-    assert draft(proposer, "c", text[100:150], scope="one") == []

@@ -53,14 +53,6 @@ def test_a_text_taken_in_at_once_drafts_as_one_that_grew() -> None:
         assert grown.draft_after(*grown.match_end(), grown, K, 0) == whole.draft_after(*whole.match_end(), whole, K, 0)
 
 
-def test_tokens_outside_the_vocabulary_end_drafts() -> None:
-    for outside in (-1, VOCAB_SIZE):
-        made = tree_of([1, 2, 3, outside, 5, 1, 2])
-        assert made.draft_after(*made.match_end(), made, K, 0) == [3]
-        made = tree_of([1, 2, outside, 1, 2, 4, 1, 2, outside, 1, 2])
-        assert made.draft_after(*made.match_end(), made, 1, 0) == [4], "more often, but not to be drafted"
-
-
 def test_long_runs_of_one_token_are_matched_whole() -> None:
     """Their nodes lie below each other: counting a leaf in all of them would take hours."""
     text = np.zeros(100_000, np.int32)

@@ -44,29 +44,6 @@ class Step:
         return [(c.request.request_id, c.start, c.stop, c.num_draft_tokens) for c in chunks]
 
 
-def test_only_what_is_missing_is_computed():
-    assert Step(view(0, 9)).computed(0, 7).plan() == [("a", 7, 9, 3)]
-    assert Step(view(0, 9)).computed(0, 6, [6, 7]).plan() == [("a", 8, 9, 3)]
-
-
-def test_small_gaps_are_closed_before_long_ones():
-    step = Step(view(0, 50), view(1, 20), view(2, 10)).computed(1, 18).computed(2, 9)
-    assert step.plan(budget=10) == [("c", 9, 10, 3), ("b", 18, 20, 3), ("a", 0, 7, 0)]
-
-
-def test_prompts_that_are_not_through_get_only_what_is_left():
-    step = Step(view(0, 40, k=0, in_prompt=True), view(1, 6), view(2, 30, k=0, in_prompt=True))
-    assert step.plan(budget=20) == [("b", 0, 6, 3), ("a", 0, 14, 0)]
-    assert step.plan(budget=6) == [("b", 5, 6, 3), ("a", 14, 19, 0)]
-    assert step.plan(budget=1) == [("b", 5, 6, 3)]
-
-
-def test_prompts_are_computed_as_far_as_they_have_slots():
-    step = Step(view(0, 40, k=0, num_slots=12, in_prompt=True))
-    assert step.plan() == [("a", 0, 12, 0)]
-    assert step.plan() == []
-
-
 def test_shared_blocks_count_only_as_far_as_they_are_computed():
     """The budget ends in the middle of the third block."""
     shared = np.arange(25, dtype=np.int32)

@@ -2,13 +2,11 @@
 
 from random import Random
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
-import pytest
-from hypothesis import Phase, seed, settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.sizes import examples
 from tests.v1.proposers.draft_model.pool import DraftKV, Pool, Served
@@ -21,41 +19,8 @@ SMALL_BLOCKS = (2,)
 NUM_BLOCKS = 24
 MAX_LEN = 30
 MOST = 3
-SETTINGS = settings(max_examples=examples(200, 1000), stateful_step_count=30, deadline=None, derandomize=True)
-
-TABLE = [np.array([5, 2, 7, 0, 9], np.int32)]
 TEXT = np.arange(100, 118, dtype=np.int32)
-
-
-@pytest.fixture
-def coverage():
-    return DraftCoverage(10, [BLOCK_SIZE])
-
-
-def text(length, *others):
-    """The first `length` tokens of one text, then others."""
-    return np.append(TEXT[:length], np.array(others, np.int32))
-
-
-def test_a_request_finds_whole_blocks_of_others(coverage):
-    coverage.computed("a", 0, 11, TABLE)
-    other = [np.array([5, 2, 3], np.int32)]
-    assert coverage.watermark("b", text(11), other) == 8
-    assert coverage.watermark("b", text(7, 1), other) == 8, "the block ids say that the text is the same"
-    assert coverage.watermark("b", text(7), other) == 4
-
-
-def test_blocks_stay_whole_when_their_request_is_forgotten(coverage):
-    coverage.computed("a", 0, 11, TABLE)
-    coverage.forget("a")
-    assert coverage.watermark("a", text(11), TABLE) == 8
-    coverage.forget("nobody")
-
-
-def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
-    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
-    coverage.computed("a", 9, 10, TABLE)
-    assert coverage.watermark("b", TEXT, TABLE) == 8
+SETTINGS = settings(max_examples=examples(200, 1000), stateful_step_count=30, deadline=None, derandomize=True)
 
 
 def test_a_position_is_covered_if_it_is_in_every_group():
@@ -236,55 +201,3 @@ class StepsOfGroups(Steps):
 
 TestStepsOfGroups = StepsOfGroups.TestCase
 TestStepsOfGroups.settings = SETTINGS
-
-
-class NothingVoid(DraftCoverage):
-    """Keeps believing in blocks that were given to somebody else."""
-
-    def allocated(self, request_id, first, block_ids, group=0):
-        super().allocated(request_id, first, [], group)
-
-
-class NothingCut(DraftCoverage):
-    """Keeps believing in a request's blocks that were taken back and given again."""
-
-    def allocated(self, request_id, first, block_ids, group=0):
-        super().allocated("nobody", first, block_ids, group)
-
-
-class AllAccepted(DraftCoverage):
-    """Believes that texts go on as drafted."""
-
-    def computed(self, request_id, start, stop, tables, draft_tokens_in_kv=()):
-        super().computed(request_id, start, stop, tables, [mock.ANY] * len(draft_tokens_in_kv))
-
-
-class RestFilled(DraftCoverage):
-    """Believes that a block is whole when its first slot is filled."""
-
-    def blocks_filled(self, start, stop, tables):
-        sizes = zip(self.block_sizes, tables, strict=True)
-        return [block for size, table in sizes for block in table[start // size : -(-stop // size)].tolist()]
-
-
-class FirstGroup(DraftCoverage):
-    """Believes that all groups have what the first one has."""
-
-    def _past_whole_blocks(self, covered, num_tokens, tables, completing_now):
-        return self._past_whole(covered, num_tokens, self.block_sizes[0], tables[0], completing_now)
-
-
-@pytest.mark.parametrize("broken", [NothingVoid, NothingCut, AllAccepted, RestFilled])
-@pytest.mark.parametrize("steps", [Steps, StepsOfGroups])
-def test_steps_notice_a_coverage_that_is_wrong(steps, broken):
-    assert_noticed(steps, broken)
-
-
-def test_steps_of_groups_notice_a_coverage_that_looks_at_one_of_them():
-    assert_noticed(StepsOfGroups, FirstGroup)
-
-
-def assert_noticed(steps, broken):
-    broken_steps = type("BrokenSteps", (steps,), {"coverage_cls": broken})
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(broken_steps, settings=settings(SETTINGS, max_examples=1000, phases=[Phase.generate]))

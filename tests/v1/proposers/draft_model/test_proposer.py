@@ -2,12 +2,10 @@
 
 from random import Random
 
-import numpy as np
 import pytest
 import torch
 
 from tests.v1.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, oracle
-from vllm_spec_plugin.proposers.base import NO_DRAFT
 from vllm_spec_plugin.proposers.guard import check_draft
 
 
@@ -34,31 +32,6 @@ def test_there_are_as_many_passes_as_the_longest_draft_has_tokens():
     assert scene.engine.passes == [16, 3, 3, 1, 1]
 
 
-def test_requests_without_k_get_no_draft_and_prompts_are_caught_up():
-    scene = Scene()
-    prompt, done, busy = (
-        Request("p", text(1, 9), 0, in_prompt=True),
-        Request("d", text(2, 9), 0),
-        Request("b", text(3, 7)),
-    )
-    drafts = scene.propose([prompt, done, busy])
-    assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
-    assert len(drafts[2].token_ids) == 4
-    assert scene.engine.num_computed == {"b": 7, "p": 9}
-    assert [scene.watermark(request) for request in (prompt, done, busy)] == [9, 0, 7]
-    prompt.text.append(5)
-    prompt.k, prompt.in_prompt = 2, False
-    assert_drafts(scene, [prompt], scene.propose([prompt]))
-    assert scene.engine.num_computed == {"p": 1}
-
-
-def test_a_step_may_have_nothing_to_do():
-    scene = Scene()
-    assert scene.propose([]) == []
-    assert scene.propose([Request("d", text(2, 9), 0)]) == [NO_DRAFT]
-    assert scene.engine.passes == []
-
-
 def test_a_long_text_is_caught_up_over_several_steps_while_others_draft():
     scene = Scene(catch_up_tokens=10)
     long, short = Request("l", text(1, 25)), Request("s", text(2, 4))
@@ -67,15 +40,6 @@ def test_a_long_text_is_caught_up_over_several_steps_while_others_draft():
         assert scene.engine.num_computed == {"s": 4 if computed == 6 else 1, "l": computed}
         assert [len(draft.token_ids) for draft in drafts] == [drafted, 4]
     assert_drafts(scene, [long, short], drafts)
-
-
-def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
-    scene, beginning = Scene(), text(1, 12)
-    one, two = Request("one", [*beginning, 1, 2]), Request("two", [*beginning, 3, 4, 5])
-    one.blocks = np.array([390, 391, 392], np.int32)
-    two.blocks = one.blocks.copy()
-    assert_drafts(scene, [one, two], scene.propose([one, two]))
-    assert scene.engine.num_computed == {"one": 14, "two": 3}
 
 
 def test_what_is_forgotten_is_computed_again_from_whole_blocks_and_after_a_reset_from_none():

@@ -1,4 +1,4 @@
-"""Tests facts that a runner reports to the start-up gate after the KV layout: real specs, backends and layers."""
+"""Facts that the start-up gate reads of configurations and, after the KV layout, of runners."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from vllm_spec_plugin.compat.model_facts import Facts, Layer, ModelFacts
-from vllm_spec_plugin.compat.read_facts import read_runner_facts
+from vllm_spec_plugin.compat.read_facts import _layers, read_runner_facts
 from vllm_spec_plugin.compat.runner import attention_groups_of_target
 
 SHAPE: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
@@ -51,9 +51,7 @@ def runner(*specs, table_block_size=32, writes_inside=False, layers=None):
         kv_cache_config=SimpleNamespace(kv_cache_groups=groups),
         input_batch=SimpleNamespace(block_table=[SimpleNamespace(block_size=table_block_size)]),
         attn_groups=[[SimpleNamespace(backend=type("Backend", (), names))] for _ in groups],
-        compilation_config=SimpleNamespace(
-            static_forward_context={name: layer() for name in every} | (layers or {}),
-        ),
+        compilation_config=SimpleNamespace(static_forward_context={name: layer() for name in every} | (layers or {})),
     )
 
 
@@ -119,3 +117,31 @@ def test_steps_of_the_target_leave_out_the_draft_models_attention():
     assert left == [[groups["t"]], [], [groups["d"], groups["both"]]]
     assert runner.attn_groups[0] == [groups["t"], groups["d"]]
     assert attention_groups_of_target(runner, set()) == runner.attn_groups
+
+
+def model(**text):
+    return SimpleNamespace(
+        hf_text_config=SimpleNamespace(**text),
+        use_mla=False,
+        is_hybrid=False,
+        is_attention_free=False,
+        has_inner_state=False,
+        rswa_window=None,
+        disable_sliding_window=False,
+        get_sliding_window=lambda: text.get("sliding_window"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        ({}, {Layer.FULL}),
+        ({"sliding_window": 64}, {Layer.SLIDING}),
+        ({"layer_types": ["full_attention"], "sliding_window": 64}, {Layer.FULL}),
+        ({"layers_block_type": ["recurrent", "attention"]}, {Layer.RECURRENT, Layer.FULL}),
+        ({"layer_types": ["full_attention", "ring_attention"]}, {Layer.FULL, "ring_attention"}),
+        ({"attention_chunk_size": 64}, {Layer.FULL, Layer.CHUNKED}),
+    ],
+)
+def test_layer_kinds_are_told_from_the_config(text, layers):
+    assert _layers(model(**text)) == layers
