@@ -97,10 +97,13 @@ test: setup ## Run one test of each mechanism, statistical ones with smaller sam
 	$(ALONE) -m "whole_machine and not full"
 
 # What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, start-up.
-SLICE := tests/unit/seams tests/unit/compat tests/v1/compat tests/unit/register tests/engine/test_native.py tests/engine/test_resting.py tests/engine/test_storm.py \
-	tests/e2e/test_refusal.py \
+EXACTNESS := tests/engine/test_exactness.py
+GREEDY := $(EXACTNESS)::test_greedy_outputs_are_those_without_speculation
+SEEDED := $(EXACTNESS)::test_seeded_outputs_depend_neither_on_drafts_nor_on_other_requests
+SLICE := tests/unit/seams tests/unit/compat tests/v1/compat tests/unit/register tests/engine/test_resting.py tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache \
-	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[own draft_model]"
+	"$(GREEDY)[cascade]" "$(GREEDY)[vLLM's draft_model]" "$(GREEDY)[texts, vLLM's eagle3]" "$(GREEDY)[suffix on V2]" \
+	"$(GREEDY)[vLLM's draft_model on V2]" "$(SEEDED)[draft_model on V2]" "$(EXACTNESS)::test_no_request_is_lost_in_a_storm[cascade]"
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
 	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical and not full" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
@@ -109,7 +112,7 @@ test-unit: setup ## Run the tests that need no engine (5 to 10 minutes)
 
 WITHOUT_V1 := tests/unit/config tests/unit/proposers tests/unit/verification tests/unit/metrics tests/unit/worker tests/unit/gate \
 	tests/unit/scheduling tests/unit/register/test_modes.py \
-	"tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation[suffix]"
+	"$(SEEDED)[suffix on V2]"
 test-without-v1: setup ## Run the pure tests and one of the V2 runner in a copy without v1/, which goes with vLLM's V1 runner
 	$(VENV)/bin/python -m tests.without_v1 $(WITHOUT_V1) --numprocesses logical --maxprocesses 8
 

@@ -14,10 +14,11 @@ CONFIGURATIONS = {
     *("lookup", "draft_model", "draft_model_optimal", "cascade", "ngram"),
     *("suffix", "eagle3", "eagle3_cascade"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal"),
+    *("texts", "vLLM's draft_model", "texts, vLLM's eagle3"),
 }
 # Files of tests that have one and do not say so, or share a server.
 FILES = {
-    **dict.fromkeys(("tests/engine/test_faults", "tests/engine/test_stock"), "lookup"),
+    **dict.fromkeys(("tests/engine/test_stock",), "lookup"),
     **dict.fromkeys(("tests/engine/test_draft_model", "tests/engine/test_draft_edges"), "draft_model"),
     "tests/engine/test_eagle3": "eagle3",
     **dict.fromkeys(
@@ -26,9 +27,10 @@ FILES = {
 }
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
+    "test_exactness": 15,
     **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_crowd": 40, "test_demo": 80, "test_fuzz": 60},
-    **{"test_ending": 60, "test_refusal": 30, "test_sampling": 30, "test_storm": 30, "test_switched_off": 45},
-    **{"test_draft_windows": 15, "test_lifecycle": 40, "test_matrix": 90, "test_native": 25, "test_plan": 120},
+    **{"test_ending": 60, "test_refusal": 30, "test_sampling": 30, "test_switched_off": 45},
+    **{"test_draft_windows": 15, "test_lifecycle": 40, "test_plan": 120},
     "test_v2": 40,
 }
 _USUAL = 7

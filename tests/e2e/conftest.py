@@ -1,28 +1,27 @@
 """Served engines with the plugin, one after the other, for all tests here."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 
-from tests.e2e import live_memory
+from tests.engine.arms import ENVIRONMENT as OF_ENGINES
+from tests.engine.forks import ForkServer
 from tests.fixed_length import fixed_length
 from tests.sizes import is_full
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.engines.serving import Server
+from vllm_spec_tools.engines.serving import Server, serving_environment
 
 CASCADE = str(Path(__file__).parent / "cascade.yaml")
 NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024
-# A worker's memory grows until each KV block has been written once, and until oneDNN has kept as many matrix
-# products, one for each number of tokens, as it may (also without speculation). With few of both this ends soon.
-ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1"}
 OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
-    *("--per-request-spec-decode-metrics", "detailed"),
+    *("--per-request-spec-decode-metrics", "detailed", "--enforce-eager"),
 )
 # With fixed lengths drafts depend on the prediction and the text only, and on earlier text of the same salt.
 GROUPED = """
@@ -31,6 +30,18 @@ draft_length: {policy: fixed, tokens: 8}
 stream_granularity: fixed
 """
 GROUP = 9
+
+
+class ForkedServer(Server):
+    """`vllm serve` in a fork of a process that has imported vLLM, which saves half a minute; stopped, it is killed."""
+
+    def __init__(self, forks: ForkServer, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._forks = forks
+
+    def command(self) -> list[str]:
+        _, *words = super().command()
+        return [*self._forks.python, "-m", "vllm.entrypoints.cli.main", *words]
 
 
 def connect(server: Server) -> openai.OpenAI:
@@ -43,6 +54,16 @@ def served_model(client: openai.OpenAI) -> str:
     return client.models.list().data[0].id
 
 
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[..., ForkedServer]]:
+    """Makes servers of the bundled target."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = serving_environment(model_path("target")) | {"PYTHONPATH": OF_ENGINES["PYTHONPATH"]}
+        forks = ForkServer(Path(folder), environment)
+        yield lambda *args, **kwargs: ForkedServer(forks, model_path("target"), *args, **kwargs)
+        forks.stop()
+
+
 # The cascade includes what the others have by themselves.
 @pytest.fixture(scope="package", params=["cascade", *(["medusa_tree", "ngram"] if is_full() else [])])
 def method(request: pytest.FixtureRequest) -> str:
@@ -51,34 +72,24 @@ def method(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="package")
-def memory_folder() -> Iterator[Path]:
-    """The folder of sockets on which the served engine's processes report their memory."""
-    # Not pytest's own: paths of sockets are 107 characters at most.
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="package")
-def server(method: str, memory_folder: Path) -> Iterator[Server]:
+def server(serve: Callable[..., Server], method: str) -> Iterator[Server]:
     """The bundled target, served with drafts."""
-    with Server(
-        model_path("target"),
+    with serve(
         CASCADE if method == "cascade" else fixed_length(method, NUM_DRAFTS[method]),
         extra_args=OPTIONS,
-        environment=ENVIRONMENT | live_memory.environment(memory_folder),
     ) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def grouped(method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def grouped(serve: Callable[..., Server], method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The bundled target, served with predictions and a stream of groups of `GROUP` tokens, beside the cascade."""
     if method != "cascade":
         pytest.skip("does not depend on the method of `server`")
     path = tmp_path_factory.mktemp("grouped") / "plugin.yaml"
     path.write_text(GROUPED)
     assert load_config(path).stream_tokens == GROUP
-    with Server(model_path("target"), str(path), extra_args=OPTIONS, environment=ENVIRONMENT) as server:
+    with serve(str(path), extra_args=OPTIONS) as server:
         yield server
 
 

@@ -49,7 +49,7 @@ class AsUnderTheUnit(Server):
         words = directives()["ExecStart"].split()
         grace = words[words.index("--shutdown-timeout") :][:2]
         path = Path("/var/cache") / self.cache.name / "plugin.yaml"
-        super().__init__(model_path("target"), path, extra_args=(*OPTIONS, *grace, "--enforce-eager"), timeout=600)
+        super().__init__(model_path("target"), path, extra_args=(*OPTIONS, *grace), timeout=600)
 
     def command(self) -> list[str]:
         return read_only(super().command(), self.cache)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.acceptance.served import WatchedServer
-from tests.e2e.conftest import ENVIRONMENT, MAX_MODEL_LEN, OPTIONS
+from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS
 from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.e2e
@@ -22,8 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedServer]:
     """A server that this module stops."""
     path = tmp_path_factory.mktemp("ending") / "plugin.yaml"
     path.write_text("proposer: {method: suffix}\n")
-    options = (*OPTIONS, "--enforce-eager")
-    with WatchedServer(model_path("target"), str(path), extra_args=options, environment=ENVIRONMENT) as server:
+    with WatchedServer(model_path("target"), str(path), extra_args=OPTIONS) as server:
         yield server
 
 

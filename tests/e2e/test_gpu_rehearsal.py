@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# tests/engine has such engines, tests/unit/benchmarks padded models.
-pytestmark = [pytest.mark.engine, pytest.mark.whole_machine]
+pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,6 +43,7 @@ def test_tests_of_engines(tmp_path):
     }
 
 
+@pytest.mark.full  # tests/unit/benchmarks has padded models.
 def test_arms_on_padded_models(tmp_path):
     models, out = tmp_path / "models", tmp_path / "results.jsonl"
     run("benchmarks.gpu.padding", models, "--size", "tiny", "--dtype", "float32")
@@ -59,6 +59,7 @@ def test_arms_on_padded_models(tmp_path):
     assert shown.splitlines()[-3].startswith("| none, V2 | 1.00 |")
 
 
+@pytest.mark.full  # tests/v1/verification verifies the same tensors.
 def test_times_of_verification(tmp_path):
     run("benchmarks.gpu.verification", tmp_path / "v.jsonl", "--vocab-sizes", "512", "--batches", "2", "--rounds", "2")
     (line,) = lines_of(tmp_path / "v.jsonl")

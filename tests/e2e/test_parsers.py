@@ -7,7 +7,7 @@ With the default parsers get several tokens at once, and vLLM's may then say som
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -16,7 +16,6 @@ import pytest
 from tests.e2e.conftest import OPTIONS
 from tests.e2e.test_stream import sizes_of, stream, text_of
 from tests.engine import reasoning
-from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -52,10 +51,10 @@ REASONING_END = 374
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(serve: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("parsers") / "plugin.yaml"
     path.write_text(CONFIG)
-    with Server(model_path("target"), str(path), extra_args=(*OPTIONS, *PARSERS)) as server:
+    with serve(str(path), extra_args=(*OPTIONS, *PARSERS)) as server:
         yield server
 
 

@@ -44,10 +44,11 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
             "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling",
             marks=FULL,
         ),
-        (
+        pytest.param(
             [],
             {"VLLM_USE_RUST_FRONTEND": "1"},
             "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs and the plugin's metrics",
+            marks=FULL,
         ),
     ],
     ids=["V2", "asynchronous", "Rust"],

@@ -1,7 +1,7 @@
 """Structured answers and tool calls of a server that drafts from grammars are those without drafts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.e2e
 ARGUMENTS = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--structured-outputs-config", '{"backend": "xgrammar"}'),
-    "--enforce-eager",
 )
 # Else the bundled target may write blanks up to its last token.
 PIECES = json.loads((model_path("target") / "tokenizer.json").read_text())["model"]["vocab"]
@@ -50,10 +49,10 @@ LAWS: dict[str, dict[str, Any]] = {"greedy": {"temperature": 0}, "seeded": {"tem
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(serve: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("structured") / "plugin.yaml"
     path.write_text(Path(GRAMMAR).read_text() + "stream_granularity: token\n")
-    with Server(model_path("target"), str(path), extra_args=(*OPTIONS, *ARGUMENTS)) as server:
+    with serve(str(path), extra_args=(*OPTIONS, *ARGUMENTS)) as server:
         yield server
 
 

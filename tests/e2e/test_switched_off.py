@@ -1,12 +1,12 @@
 """A server whose environment keeps the plugin out: it serves without speculation, and requests need no change."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import openai
 import pytest
 
 from tests.e2e.conftest import connect, served_model
-from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -17,7 +17,7 @@ WARNING = "VLLM_SPEC_PLUGIN=0: serving WITHOUT speculation"
 
 
 @pytest.mark.parametrize("switch", ["VLLM_SPEC_PLUGIN", pytest.param("VLLM_PLUGINS", marks=pytest.mark.full)])
-def test_a_plugin_yaml_serves_without_speculation(tmp_path: Path, switch: str) -> None:
+def test_a_plugin_yaml_serves_without_speculation(serve: Callable[..., Server], tmp_path: Path, switch: str) -> None:
     path = tmp_path / "plugin.yaml"
     path.write_text(BROKEN)
     # vLLM's list of plugins keeps out all of the plugin's code, so only this option can name a file.
@@ -25,9 +25,7 @@ def test_a_plugin_yaml_serves_without_speculation(tmp_path: Path, switch: str) -
     extra = ("--additional-config", f'{{"vllm_spec_plugin": "{path}"}}') if is_list else ()
     environment = {switch: "another" if is_list else "0"}
     log = tmp_path / "log"
-    with Server(
-        model_path("target"), None if is_list else path, extra_args=extra, environment=environment, log_path=log
-    ) as server:
+    with serve(None if is_list else path, extra_args=extra, environment=environment, log_path=log) as server:
         client = connect(server)
         body: dict[str, object] = {
             "vllm_xargs": {"spec_method": "suffix", "spec_tokens": 3},

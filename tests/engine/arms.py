@@ -22,7 +22,6 @@ SUFFIX = fixed_length("suffix")
 SUFFIX_SHARED = str(REPOSITORY / "tests/engine/configs/suffix_shared.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")
 GRAMMAR = str(REPOSITORY / "tests/engine/configs/grammar.yaml")
-THEN_GRAMMAR = str(REPOSITORY / "tests/engine/configs/then_grammar.yaml")
 DRAFT_MODEL = fixed_length("draft_model")
 DISTANT = distant()
 EAGLE3 = fixed_length("eagle3")
@@ -34,7 +33,6 @@ MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yam
 DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
 MEDUSA_TREE_RANDOM = str(REPOSITORY / "tests/engine/configs/medusa_tree_random.yaml")
 CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
-CONTENDED = str(REPOSITORY / "tests/engine/configs/contended.yaml")
 RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE, EAGLE3_CASCADE}
 # The policy learns that all steps take equally long; else it may find that drafts of many requests do not pay.
 EQUAL_STEPS = {DRAFT_MODEL_OPTIMAL}
@@ -137,7 +135,8 @@ class Arms:
         # A process that has looked for a GPU must not be forked.
         if not runs_on_cpu():
             return (sys.executable,)
-        runner = environment.get(RUNNER, "default")
+        # Processes that may use V2 have Triton from their start.
+        runner = "v1" if environment.get(RUNNER) == "0" else "v2"
         if runner not in self._forks:
             folder = self._folder / f"forks{runner}"
             folder.mkdir()

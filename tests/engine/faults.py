@@ -1,8 +1,9 @@
-"""Proposers that go wrong on purpose, around a sound one."""
+"""Proposers that go wrong on purpose, around a sound one: all of an engine's, or those of one tensor-parallel rank."""
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -15,10 +16,10 @@ _active: list[str] = []
 
 
 class FaultyProposer:
-    """Passes a sound proposer's drafts on, but not in every other step while a fault is in force."""
+    """Passes a sound proposer's drafts on, but not in every `period`th step while a fault is in force."""
 
-    def __init__(self, sound: Proposer) -> None:
-        self._sound, self._num_steps = sound, 0
+    def __init__(self, sound: Proposer, fault: Callable[[], str], period: int) -> None:
+        self.sound, self._fault, self._period, self._num_steps = sound, fault, period, 0
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """The sound proposer's drafts, or what the fault makes of them.
@@ -26,18 +27,25 @@ class FaultyProposer:
         With "idle", which is no fault, no request is to be drafted for in two steps of three.
         """
         self._num_steps += 1
-        if _active and _active[-1] == "idle" and self._num_steps % 3:
+        fault = self._fault()
+        if fault == "idle" and self._num_steps % 3:
             # Nobody wants drafts: what the sound one makes of it is its own affair.
             requests = [request._replace(num_draft_tokens=0) for request in requests]
-        drafts = self._sound.propose(requests)
-        if _active and _active[-1] in FAULTS and self._num_steps % 2:
-            faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)
-            return faulty
-        return drafts
+        if self._num_steps % self._period:
+            return self.sound.propose(requests)
+        if fault == "raise_early":
+            raise RuntimeError("on purpose")
+        drafts = self.sound.propose(requests)
+        if fault == "other_tokens":
+            return [replace(draft, token_ids=[(token + 1) % 2000 for token in draft.token_ids]) for draft in drafts]
+        if fault == "other_q":
+            return [replace(d, probs=torch.full((len(d.token_ids), 2048), 1 / 2048)) for d in drafts]
+        faulty: list[Draft] = FAULTS[fault](requests, drafts) if fault in FAULTS else drafts
+        return faulty
 
     def __getattr__(self, name: str) -> Any:
         """Forwards all else."""
-        return getattr(self._sound, name)
+        return getattr(self.sound, name)
 
 
 def install() -> None:
@@ -46,8 +54,11 @@ def install() -> None:
     from vllm_spec_plugin.v1.drafting import drafter
     from vllm_spec_plugin.v1.proposers.create import create_proposer
 
+    def create(*args: Any) -> FaultyProposer:
+        return FaultyProposer(create_proposer(*args), lambda: _active[-1] if _active else "", 2)
+
     for module in (token_only_drafts, drafter):
-        mock.patch.object(module, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
+        mock.patch.object(module, "create_proposer", create).start()
 
 
 @contextlib.contextmanager
@@ -69,21 +80,61 @@ def in_force(fault: str) -> Iterator[None]:
     try:
         with contextlib.ExitStack() as stack:
             for owner, name in failing.get(fault, ()):
-                stack.enter_context(_failing(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, _failing(getattr(owner, name))))
             yield
     finally:
         _active.pop()
 
 
-@contextlib.contextmanager
-def _failing(owner: type, name: str) -> Iterator[None]:
-    """Every seventh call of a method fails."""
-    method, calls = getattr(owner, name), itertools.count(1)
+def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of which every seventh call fails."""
+    calls = itertools.count(1)
 
     def call_or_fail(self: Any, *args: Any) -> Any:
         if not next(calls) % 7:
             raise torch.OutOfMemoryError("on purpose")
         return method(self, *args)
 
-    with mock.patch.object(owner, name, call_or_fail):
-        yield
+    return call_or_fail
+
+
+@contextlib.contextmanager
+def in_force_on(llm: Any, fault: str, rank: int) -> Iterator[None]:
+    """While it lasts, all proposers of that rank have the fault in every third of their steps.
+
+    With "raise_in_pass" the rank's fifth pass of the draft model fails, which the engine does not survive.
+    """
+    llm.collective_rpc(_begin, args=(fault, rank))
+    yield
+    llm.collective_rpc(_end)
+
+
+def _begin(worker: Any, fault: str, rank: int) -> None:
+    if worker.rank != rank:
+        return
+    drafter = worker.model_runner.drafter
+    if fault == "raise_in_pass":
+        _fail_in_pass(drafter.engine)
+        return
+    for guarded in drafter._proposers:
+        guarded._proposer = FaultyProposer(guarded._proposer, lambda: fault, 3)
+
+
+def _fail_in_pass(engine: Any) -> None:
+    from vllm_spec_plugin.v1.drafting import ranks
+
+    ranks.SECONDS_AFTER_FAULT = 5.0
+    forward, passes = engine._forward, iter(range(5))
+
+    def forward_or_fail(*args: Any) -> Any:
+        if next(passes, None) is None:
+            raise torch.OutOfMemoryError("on purpose")
+        return forward(*args)
+
+    engine._forward = forward_or_fail
+
+
+def _end(worker: Any) -> None:
+    for guarded in worker.model_runner.drafter._proposers:
+        if getattr(guarded._proposer, "_period", 0) == 3:
+            guarded._proposer = guarded._proposer.sound

@@ -5,7 +5,9 @@ MODULE ARGUMENT...` is then `python -m MODULE ARGUMENT...` in a fork of it, with
 and standard streams. The two end together.
 """
 
+import gc
 import importlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -17,11 +19,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# What every engine imports in the end. None of it starts a thread. numba has objects that vLLM stumbles over when it
-# looks for its kernels in all modules.
+# What every engine imports in the end. None of it starts a thread.
 _MODULES = (
     *("vllm", "vllm.entrypoints.llm", "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.v1.outputs"),
     *("vllm.model_executor.models.llama", "compressed_tensors", "xgrammar", "prometheus_client"),
+    *("vllm.entrypoints.openai.responses.serving", "vllm.v1.engine.async_llm", "vllm.v1.attention.backends.cpu_attn"),
+    *("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server", "vllm.v1.executor.multiproc_executor"),
+    *("vllm.model_executor.layers.quantization.online.base", "vllm.lora.resolver", "numba"),
+    *("vllm_spec_plugin.register.plugin", "vllm_spec_plugin.scheduling.adapter", "vllm_spec_plugin.gate.gate"),
+    *("vllm_spec_plugin.register.frontend", "vllm_spec_plugin.proposers.registry", "vllm_spec_tools.engines.jobs"),
 )
 _SECONDS_BETWEEN_CHECKS = 2.0
 
@@ -64,6 +70,13 @@ def _serve() -> None:
     for name in _MODULES:
         importlib.import_module(name)
     inspect_models_here()
+    _hide_numba()
+    # So that the processes of a server are forks of it, too.
+    context = multiprocessing.get_context
+    vars(multiprocessing)["get_context"] = lambda method=None: context("fork" if method == "spawn" else method)
+    # Forks collect garbage when they start, each time through all that is imported here.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener.settimeout(_SECONDS_BETWEEN_CHECKS)
     while os.getppid() == parent:
@@ -80,6 +93,21 @@ def _serve() -> None:
         connection.close()
         for stream in streams:
             os.close(stream)
+
+
+def _hide_numba() -> None:
+    """Has vLLM look for its kernels in all modules but numba's, whose objects it stumbles over."""
+    from vllm.triton_utils import dispatcher
+
+    rebind = dispatcher._rebind_kernels
+
+    def rebind_elsewhere(*args: Any) -> None:
+        names = [name for name in sys.modules if name.partition(".")[0] in ("numba", "llvmlite")]
+        hidden = {name: sys.modules.pop(name) for name in names}
+        rebind(*args)
+        sys.modules.update(hidden)
+
+    vars(dispatcher)["_rebind_kernels"] = rebind_elsewhere
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -1,20 +1,26 @@
 """Changes an engine for tests: checks, faults and recordings, installed and put in force by the engine's process."""
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 
-from tests.engine import books, faults, integrity, lengths, lifecycle, rank_faults, recorder, sabotage, sessions, storm
+from tests.engine import books, faults, integrity, lengths, lifecycle, recorder, sabotage, sessions, storm
 
 
 def install(arguments: dict[str, Any]) -> None:
     """Prepares for the engine that is built next; takes its own entries out of the arguments."""
+    from vllm_spec_plugin.v1 import runner
     from vllm_spec_plugin.v1.compat.draft_pass import DraftPass
     from vllm_spec_plugin.v1.compat.eagle3 import HeadPass
     from vllm_spec_plugin.v1.drafting import draft_engine, head_engine
+
+    # Kernels for each size of a step are made when it comes: at start they take seconds.
+    vars(runner).update(DRAFT_SECONDS=0.0, TARGET_SECONDS=0.0)
 
     if "weight_transfer_config" in arguments:
         lifecycle.install()
@@ -48,7 +54,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
         if job.fault:
             fault, _, rank = job.fault.partition("@")
-            stack.enter_context(rank_faults.in_force(llm, fault, int(rank)) if rank else faults.in_force(fault))
+            stack.enter_context(faults.in_force_on(llm, fault, int(rank)) if rank else faults.in_force(fault))
         drafting = stack.enter_context(recorder.recording(job.record_drafting)) if job.record_drafting else []
         if job.sleep_level:
             llm.sleep(job.sleep_level)
@@ -57,7 +63,7 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             lifecycle.EVENTS[job.weights](llm)
         said = sessions.run(llm, job.sessions)
         outcomes = storm.run(llm, job.storm) if job.storm else []
-        yield {
+        notes: dict[str, Any] = {
             "drafting": drafting,
             "draft_pass": _draft_pass(llm),
             "sessions": said,
@@ -66,8 +72,12 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "drafted in the scheduler": drafts_of_scheduler,
             "passes": passes,
         }
+        yield notes
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
+    if job.counts_objects:
+        gc.collect()
+        notes["objects"] = sys.getallocatedblocks()
 
 
 @contextlib.contextmanager

@@ -22,8 +22,7 @@ class Job(jobs.Job):
     """Requests that are given to the engine together."""
 
     sabotage: str = ""  # Name of a fault of the scorer, in force during the job (see `sabotage.py`).
-    # Name of a fault of the proposer, in force during the job (see `faults.py`); with "@1" on rank 1 only (see
-    # `rank_faults.py`).
+    # Name of a fault of the proposer, in force during the job (see `faults.py`); with "@1" on rank 1 only.
     fault: str = ""
     # Share of the draft model's outputs to record as the note "drafting" (see `recorder.py`).
     record_drafting: float = 0.0
@@ -32,6 +31,7 @@ class Job(jobs.Job):
     storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has the results of its requests.
     # Before the requests the engine sleeps at that level, and wakes up; 0 is not at all.
     sleep_level: int = 0
+    counts_objects: bool = False  # Whether the note "objects" has the number of Python's objects afterwards.
     weights: str = ""  # What happens to the weights before the requests; one of `lifecycle.EVENTS`.
 
 

@@ -1,8 +1,12 @@
-"""Engines that are wrong on purpose, to show that the checks would notice."""
+"""Engines that are wrong on purpose, to show that the checks would notice.
+
+Each sabotage returns what it puts in place of what: (owner, name of the attribute, value).
+"""
 
 import atexit
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,15 +16,15 @@ from unittest import mock
 
 import torch
 
-from tests.engine.v2.sabotage import keep_some_rejected, noise_of_the_next_position
 from vllm_spec_plugin.v1.verification import block, chain, noise, tree
 
 _ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
 _NAME = "TEST_SABOTAGE"
+_SHARE = 0.2
+Replacements = list[tuple[Any, str, Any]]
 
 
-@contextlib.contextmanager
-def accept_everything() -> Iterator[None]:
+def accept_everything() -> Replacements:
     """Every draft token is kept."""
     from vllm_spec_plugin.v1.verification import sampler
 
@@ -32,42 +36,30 @@ def accept_everything() -> Iterator[None]:
         most_likely[rows.draft_row.numpy()] = drafts
         return chain.verify_greedy(most_likely, drafts, rows)
 
-    with (
-        mock.patch.object(chain, "_leading", lambda accepted, rows: rows.num_draft_tokens.clone()),
-        mock.patch.object(block, "accept_blocks", keep_lengths),
-        mock.patch.object(sampler, "verify_greedy", keep_all),
-    ):
-        yield
+    return [
+        (chain, "_leading", lambda accepted, rows: rows.num_draft_tokens.clone()),
+        (block, "accept_blocks", keep_lengths),
+        (sampler, "verify_greedy", keep_all),
+    ]
 
 
-@contextlib.contextmanager
-def recover_from_p() -> Iterator[None]:
+def recover_from_p() -> Replacements:
     """After a rejection the token is drawn from p instead of norm(max(0, p - q))."""
-    with mock.patch.object(chain, "_residual", lambda probs, *_: probs):
-        yield
+    return [(chain, "_residual", lambda probs, *_: probs)]
 
 
-@contextlib.contextmanager
-def residual_of_one_token() -> Iterator[None]:
+def residual_of_one_token() -> Replacements:
     """After a block the token is drawn from norm(max(0, p - q)), where p should be multiplied by the block's weight."""
     residual = chain._residual
-
-    def without_weight(*args: Any) -> torch.Tensor:
-        return residual(*[*args[:-1], None])
-
-    with mock.patch.object(chain, "_residual", without_weight):
-        yield
+    return [(chain, "_residual", lambda *args: residual(*[*args[:-1], None]))]
 
 
-@contextlib.contextmanager
-def block_ends_at_first_failure() -> Iterator[None]:
+def block_ends_at_first_failure() -> Replacements:
     """The tests of a block end at the first that fails, where later ones should be made, too."""
-    with mock.patch.object(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1)):
-        yield
+    return [(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1))]
 
 
-@contextlib.contextmanager
-def ignore_temperature() -> Iterator[None]:
+def ignore_temperature() -> Replacements:
     """Draft tokens are judged at temperature 1; rows that judge no draft keep their temperature."""
     from vllm_spec_plugin.v1.verification import sampler
     from vllm_spec_plugin.v1.verification.constraints import constrain
@@ -78,12 +70,10 @@ def ignore_temperature() -> Iterator[None]:
         logits[target.rows.draft_row] = constrain(target, at_one)[target.rows.draft_row]
         return logits
 
-    with mock.patch.object(sampler, "constrain", constrain_at_one):
-        yield
+    return [(sampler, "constrain", constrain_at_one)]
 
 
-@contextlib.contextmanager
-def siblings_from_p() -> Iterator[None]:
+def siblings_from_p() -> Replacements:
     """Siblings are judged like independent draws, certain ones too: p stays p after one was rejected."""
 
     def try_all(self: Any, request: Any) -> bool:
@@ -91,25 +81,17 @@ def siblings_from_p() -> Iterator[None]:
             self._q = torch.ones(len(self._tokens), device=self._tokens.device)
         return bool(request.siblings)
 
-    with (
-        mock.patch.object(tree._Step, "has_drawn_siblings", try_all),
-        mock.patch.object(tree._Step, "_reject"),
-    ):
-        yield
+    return [(tree._Step, "has_drawn_siblings", try_all), (tree._Step, "_reject", mock.MagicMock())]
 
 
-@contextlib.contextmanager
-def lenient() -> Iterator[None]:
+def lenient() -> Replacements:
     """Draft tokens are kept a little too often, greedy ones also where another is more likely."""
     from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler
 
-    half = property(lambda self: 0.5, lambda self, value: None)
-    with mock.patch.object(SpecRejectionSampler, "lenience", half, create=True):
-        yield
+    return [(SpecRejectionSampler, "lenience", property(lambda self: 0.5, lambda self, value: None))]
 
 
-@contextlib.contextmanager
-def ignore_min_p() -> Iterator[None]:
+def ignore_min_p() -> Replacements:
     """Rows are constrained by everything but min-p."""
     from vllm_spec_plugin.v1.compat import sampling
 
@@ -118,31 +100,25 @@ def ignore_min_p() -> Iterator[None]:
     def apply_others(processor: Any, logits: torch.Tensor, *args: Any) -> torch.Tensor:
         return logits if type(processor).__name__.startswith("MinP") else apply(processor, logits, *args)
 
-    with mock.patch.object(sampling, "apply_at_rows", apply_others):
-        yield
+    return [(sampling, "apply_at_rows", apply_others)]
 
 
-@contextlib.contextmanager
-def penalise_without_drafts() -> Iterator[None]:
+def penalise_without_drafts() -> Replacements:
     """Penalties count the tokens before the step, and not the drafts before a row."""
     from vllm_spec_plugin.v1.verification import constraints
 
-    with mock.patch.object(constraints, "add_counts_", lambda counts, context: counts):
-        yield
+    return [(constraints, "add_counts_", lambda counts, context: counts)]
 
 
-@contextlib.contextmanager
-def one_noise_for_all_positions() -> Iterator[None]:
+def one_noise_for_all_positions() -> Replacements:
     """A seeded request's noise does not depend on the position."""
     from vllm_spec_plugin.v1.verification import sampler
 
     keys = noise.position_keys
-    with mock.patch.object(sampler, "position_keys", lambda seeds, at: keys(seeds, torch.zeros_like(at))):
-        yield
+    return [(sampler, "position_keys", lambda seeds, at: keys(seeds, torch.zeros_like(at)))]
 
 
-@contextlib.contextmanager
-def grammar_at_the_first_row_only() -> Iterator[None]:
+def grammar_at_the_first_row_only() -> Replacements:
     """The grammar's mask is not applied after drafts."""
     from vllm.v1.worker import gpu_model_runner
 
@@ -157,12 +133,10 @@ def grammar_at_the_first_row_only() -> Iterator[None]:
             logits[after] = free[after]
             row = after.stop
 
-    with mock.patch.object(gpu_model_runner, "apply_grammar_bitmask", apply_once):
-        yield
+    return [(gpu_model_runner, "apply_grammar_bitmask", apply_once)]
 
 
-@contextlib.contextmanager
-def grammar_keeps_a_step() -> Iterator[None]:
+def grammar_keeps_a_step() -> Replacements:
     """One step of a draft from a grammar is not undone."""
     from vllm_spec_plugin.proposers.grammar.state import Trial
 
@@ -172,12 +146,10 @@ def grammar_keeps_a_step() -> Iterator[None]:
         self._num_steps = max(self._num_steps - 1, 0)
         leave(self, *error)
 
-    with mock.patch.object(Trial, "__exit__", leave_early):
-        yield
+    return [(Trial, "__exit__", leave_early)]
 
 
-@contextlib.contextmanager
-def stale_target_kv() -> Iterator[None]:
+def stale_target_kv() -> Replacements:
     """Keeps the key and value of rejected draft tokens; positions without a rejection get none."""
     from vllm_spec_plugin.v1.runner import SpecRunnerMixin
 
@@ -192,29 +164,59 @@ def stale_target_kv() -> Iterator[None]:
                 slots[int(self.query_start_loc.np[row])] = 0
         return prepared
 
-    with mock.patch.object(SpecRunnerMixin, "_prepare_inputs", prepare_without_first):
+    return [(SpecRunnerMixin, "_prepare_inputs", prepare_without_first)]
+
+
+def keep_some_rejected() -> Replacements:
+    """One in five draft tokens that V2's rejection sampler rejects is output nevertheless."""
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
+
+    sample = rejection_sampler.rejection_sample  # type: ignore[attr-defined]
+
+    def sample_leniently(logits: Any, draft_logits: Any, tokens: Any, starts: Any, *args: Any, **kwargs: Any) -> Any:
+        sampled, num_sampled = sample(logits, draft_logits, tokens, starts, *args, **kwargs)
+        rejected = (starts[:-1] + num_sampled).long()
+        is_kept = (
+            (num_sampled > 0) & (rejected < starts[1:]) & (torch.rand(len(rejected), device=rejected.device) < _SHARE)
+        )
+        # Requests in a prompt, and with fewer drafts, have placeholders.
+        is_kept &= tokens[rejected.clamp(max=len(tokens) - 1)] >= 0
+        row = is_kept.nonzero()[:, 0]
+        sampled[row, num_sampled[row].long() - 1] = tokens[rejected[row]].to(sampled.dtype)
+        return sampled, num_sampled
+
+    return [(rejection_sampler, "rejection_sample", sample_leniently)]
+
+
+def noise_of_the_next_position() -> Replacements:
+    """V2's draft positions are verified with the noise of the position after them."""
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
+
+    gather = rejection_sampler.gather_draft_sampled
+
+    def gather_shifted(*args: Any) -> Any:
+        drafts, positions = gather(*args)
+        return drafts, positions + 1
+
+    return [(rejection_sampler, "gather_draft_sampled", gather_shifted)]
+
+
+@contextlib.contextmanager
+def _in_force(sabotage: Callable[[], Replacements]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in sabotage():
+            stack.enter_context(mock.patch.object(owner, name, value, create=name == "lenience"))
         yield
 
 
+_ALL = (
+    *(accept_everything, recover_from_p, residual_of_one_token, block_ends_at_first_failure, ignore_temperature),
+    *(siblings_from_p, lenient, ignore_min_p, penalise_without_drafts, one_noise_for_all_positions),
+    *(grammar_at_the_first_row_only, grammar_keeps_a_step, stale_target_kv),
+    *(keep_some_rejected, noise_of_the_next_position),
+)
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    sabotage.__name__: sabotage
-    for sabotage in (
-        accept_everything,
-        recover_from_p,
-        residual_of_one_token,
-        block_ends_at_first_failure,
-        ignore_temperature,
-        siblings_from_p,
-        lenient,
-        ignore_min_p,
-        penalise_without_drafts,
-        one_noise_for_all_positions,
-        grammar_at_the_first_row_only,
-        grammar_keeps_a_step,
-        stale_target_kv,
-        keep_some_rejected,
-        noise_of_the_next_position,
-    )
+    sabotage.__name__: functools.partial(_in_force, sabotage) for sabotage in _ALL
 }
 
 

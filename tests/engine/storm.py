@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.engine.jobs import Tokens
+from tests.engine.jobs import CertifyRequest, Tokens
 
 MOST_AT_ONCE = 40
 STEPS_BETWEEN_CHECKS = 50
@@ -16,22 +16,18 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_token
 
 @dataclass(frozen=True)
 class Storm:
-    """Requests to send."""
+    """Requests to send: each is one of `requests`, some with other draft lengths, a tenth of them spoilt."""
 
-    prompts: list[Tokens]  # Each request has one of them.
+    requests: list[CertifyRequest]
     num_requests: int  # A third of them is aborted, a tenth refused.
-    num_tokens: int  # Most tokens of an output.
     seed: int = 0  # Decides what comes when.
-    # Keyword arguments of `StructuredOutputsParams`, which come round about by prompt; without any outputs are free.
-    structures: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass
 class Outcome:
     """Result of a request."""
 
-    prompt: int  # Which one it had.
-    num_tokens: int  # How many tokens it asked for.
+    request: int  # Which one it was.
     token_ids: Sequence[int] = ()  # Its output as it was last seen.
     end: str = ""  # "finished", "aborted", "refused", or empty where it was lost.
 
@@ -58,16 +54,15 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
     step = 0
     while len(outcomes) < storm.num_requests or at_work:
         while len(outcomes) < storm.num_requests and len(at_work) < MOST_AT_ONCE and rng.random() < 0.8:
-            name, outcome = str(len(outcomes)), Outcome(rng.randrange(len(storm.prompts)), 0)
-            outcome.num_tokens = rng.randint(1, storm.num_tokens)
+            name, outcome = str(len(outcomes)), Outcome(rng.randrange(len(storm.requests)))
+            request = storm.requests[outcome.request]
             outcomes.append(outcome)
             if rng.random() < 0.1:
-                _refuse(engine, rng, name, storm.prompts[outcome.prompt])
+                _refuse(engine, rng, name, request.prompt)
                 outcome.end = "refused"
                 continue
-            options, structures = rng.choice(OPTIONS), storm.structures
-            structure = structures[outcome.prompt % len(structures)] if structures else None
-            _add(engine, name, storm.prompts[outcome.prompt], outcome.num_tokens, options, structure)
+            more = rng.choice(OPTIONS)
+            _add(engine, name, request.prompt, {**request.params, "extra_args": more} if more else request.params)
             at_work[name] = outcome
             if rng.random() < 1 / 3 / 0.9:
                 aborts[name] = step + int(rng.expovariate(1 / 20))
@@ -97,25 +92,10 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
     return outcomes
 
 
-def _add(
-    engine: Any,
-    name: str,
-    prompt: Tokens,
-    num_tokens: int,
-    options: dict[str, Any],
-    structure: dict[str, Any] | None = None,
-) -> None:
-    from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
+def _add(engine: Any, name: str, prompt: Tokens, params: dict[str, Any]) -> None:
+    from vllm_spec_tools.engines.engine_process import _sampling_params
 
-    params = SamplingParams(
-        temperature=0,
-        max_tokens=num_tokens,
-        ignore_eos=True,
-        extra_args=options or None,
-        structured_outputs=StructuredOutputsParams(**structure) if structure else None,
-    )
-    engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+    engine.add_request(name, {"prompt_token_ids": list(prompt)}, _sampling_params(params))
 
 
 def _refuse(engine: Any, rng: random.Random, name: str, prompt: Tokens) -> None:
@@ -126,19 +106,18 @@ def _refuse(engine: Any, rng: random.Random, name: str, prompt: Tokens) -> None:
     """
     from vllm.exceptions import VLLMValidationError
 
-    far_too_long, unknown = prompt * 1000, (*prompt, 10**9)
     nonsense: list[tuple[Tokens, dict[str, Any]]] = [
         (prompt, {"spec": "perhaps"}),
         (prompt, {"spec_tokens": -1}),
         (prompt, {"spec_tokens": "many"}),
         (prompt, {"spec_method": "magic"}),
-        (far_too_long, {}),
-        (unknown, {}),
+        (prompt * 1000, {}),
+        ((*prompt, 10**9), {}),
         ((), {}),
     ]
-    choice = rng.choice(nonsense)
+    tokens, options = rng.choice(nonsense)
     try:
-        _add(engine, name, choice[0], 8, choice[1])
+        _add(engine, name, tokens, {"temperature": 0.0, "max_tokens": 8, "extra_args": options})
     except (ValueError, VLLMValidationError):
         return
-    raise AssertionError(f"a request with options {choice[1]} and {len(choice[0])} tokens was taken")
+    raise AssertionError(f"a request with options {options} and {len(tokens)} tokens was taken")

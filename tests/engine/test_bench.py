@@ -59,55 +59,6 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     assert "](load.png)" in (tmp_path / "load.md").read_text()
 
 
-TABLE = (
-    '{"method": "ngram", "num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}'
-)
-ONE_AT_A_TIME = f"""
-bench --one-at-a-time --enforce-eager --rounds 1 --noise-budget 0 --json load.json
-    --workload equal --request-tokens 40 --levels 2,6 --arm off:ngram.yaml --arm 'stock:{TABLE}'
-    -- --max-model-len 256
-"""
-
-
-@pytest.mark.full  # What it shows is tested without engines.
-def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_path: Path) -> None:
-    found = bench(tmp_path, ONE_AT_A_TIME)
-    cells = {(one["arm"], one["workload"], one["streams"]): one for one in found["cells"]}
-    none, off, stock = found["arms"]
-    assert (off, stock.startswith("vLLM's ngram, K = 4, less in larger batches")) == (
-        "ngram.yaml, off",
-        True,
-    )
-    for (arm, workload, streams), cell in cells.items():
-        assert cell["output_tokens"] == 40 * streams
-        assert all(cell[name]["p50"] for name in ("ttft", "tpot", "latency"))
-        # Five passes, with all that each request wrote.
-        expected = {"outputs": 5 * streams, "rounding": 0, "wrong": 0}
-        if arm != none and workload == "equal":
-            assert cell["greedy"] == expected
-        assert (cell["draft_tokens"] > 0) == (arm == stock and streams == 2)
-    assert {one["engine"]["max_model_len"] for one in found["provenance"]["arms"].values()} == {256}
-
-
-@pytest.mark.whole_machine
-@pytest.mark.full  # Ranks are tested in test_parallel.py, options without engines.
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
-def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # vLLM binds ranks by itself to NUMA nodes only.
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = (
-        "--enforce-eager --rounds 1 --noise-budget 0 --workload easy --levels 2 --stream-tokens 32 "
-        "--min-total-tokens 32 --json load.json"
-    )
-    # A fixed length: what `optimal` drafts depends on how long the machine's steps take.
-    arm = "--proposer ngram.yaml --arm fixed:3"
-    found = bench(tmp_path, f"bench --one-at-a-time {options} {arm} -- --tensor-parallel-size 2")
-    assert {one["engine"]["ranks"] for one in found["provenance"]["arms"].values()} == {2}
-    assert found["cells"][1]["draft_tokens"] > 0
-    assert found["cells"][1]["greedy"]["wrong"] == 0
-
-
 STRUCTURED = """
 bench --arm grammar.yaml --enforce-eager --rounds 1 --noise-budget 0 --workload json --levels 2
     --stream-tokens 200 --min-total-tokens 400 --json load.json

@@ -8,8 +8,9 @@ from tests.engine import texts
 from tests.engine.arms import GRAMMAR, LOOKUP, MEDUSA, PREDICTION, SUFFIX, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job
-from tests.engine.test_native import DRAFTERS
-from tests.engine.test_prediction import predicted
+from tests.engine.kinds import predicted
+from tests.engine.ways import VLLMS_EAGLE3
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.gate.rules import TESTED_CONNECTORS
@@ -19,12 +20,12 @@ pytestmark = pytest.mark.engine
 CONFIGS = {"suffix": SUFFIX}
 if is_full():
     CONFIGS |= {
-        "vLLM's eagle3": DRAFTERS["eagle3"],
+        "vLLM's eagle3": native(VLLMS_EAGLE3),
         "ngram": LOOKUP,
         "prediction": PREDICTION,
         "grammar": GRAMMAR,
         "medusa": MEDUSA,
-        "vLLM's draft_model": DRAFTERS["draft_model"],
+        "vLLM's draft_model": native(STOCK_DRAFT_MODEL),
     }
 NUM_TOKENS = 48
 # Longer than the output.
@@ -66,7 +67,7 @@ def test_outputs_are_those_without_drafts(
     params = STRUCTURE if name == "grammar" else {}
     plain = arms.run(engine("", connector, folder / "plain"), job(prompts, logprobs=2, **params))
     served = engine(CONFIGS[name], connector, folder / name)
-    greedy = predicted(job(prompts), plain.tokens()) if name == "prediction" else job(prompts, **params)
+    greedy = Job(predicted(job(prompts).requests, plain.tokens())) if name == "prediction" else job(prompts, **params)
     first = arms.run(served, greedy)
     again = arms.run(served, Job(greedy.requests, torch_seed=1))
     assert again.metrics["vllm:external_prefix_cache_hits"] > 0.8 * sum(map(len, prompts))

@@ -7,11 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.engine import texts
-from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
+from tests.engine.arms import Arms, Engine
 from tests.engine.drafts import edited_draft, plugin_yaml
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.test_draft_model import assert_fresh, assert_greedy, mixed_job
 
 pytestmark = pytest.mark.engine
 
@@ -86,15 +85,3 @@ def test_drafts_stop_at_the_end_of_a_short_context(
     assert min(within, beyond, sum(map(bool, result.outputs)) - within - beyond) > 2
     assert result.accepted > 100
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
-
-
-def test_a_draft_pass_without_memory_costs_its_drafts_only(
-    arms: Arms, reference: Reference, prompts: list[Tokens]
-) -> None:
-    """Every seventh pass of the draft fails for want of memory; the rest goes on, never on stale state."""
-    engine = Engine(config=DRAFT_MODEL, **TIGHT)
-    result = arms.run(engine, mixed_job(prompts, record_drafting=0.2, fault="out_of_memory"))
-    assert_greedy(arms, reference, prompts, result)
-    assert result.metrics["vllm_spec_plugin:proposer_errors_total{reason=raised}"] > 10
-    assert result.accepted > 100
-    assert_fresh(Reference("draft"), result, 50)

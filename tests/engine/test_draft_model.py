@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -62,11 +63,17 @@ def test_draft_sees_the_whole_text_after_chunks_cache_hits_and_preemption(
     assert_fresh(draft, result, 200)
 
 
+@pytest.mark.parametrize(("fault", "options"), [("idle", {}), ("out_of_memory", TIGHT)])
 def test_steps_without_drafts_are_caught_up_with(
-    arms: Arms, reference: Reference, draft: Reference, prompts: list[Tokens]
+    fault: str, options: dict[str, Any], arms: Arms, reference: Reference, draft: Reference, prompts: list[Tokens]
 ) -> None:
-    """In two steps of three nobody wants a draft: the draft sees the whole text, greedy outputs are as without."""
-    result = arms.run(Engine(config=DRAFT_MODEL), mixed_job(prompts, record_drafting=0.1, fault="idle"))
+    """Nobody wants a draft in two steps of three, or every seventh pass fails for want of memory.
+
+    The draft sees the whole text, and greedy outputs are as without.
+    """
+    result = arms.run(Engine(config=DRAFT_MODEL, **options), mixed_job(prompts, record_drafting=0.1, fault=fault))
     assert min(result.accepted, result.rejected) > 100
     assert_fresh(draft, result, 100)
     assert_greedy(arms, reference, prompts, result)
+    errors = result.metrics.get("vllm_spec_plugin:proposer_errors_total{reason=raised}", 0)
+    assert errors > 10 if fault == "out_of_memory" else not errors

@@ -8,7 +8,8 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import hooked
 from tests.engine.lifecycle import FOLDER
-from tests.engine.test_native import DRAFTERS
+from tests.engine.ways import VLLMS_EAGLE3
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
@@ -18,11 +19,11 @@ OPTIONS = (("weight_transfer_config", (("backend", FOLDER),)),)
 ENGINES = {"eagle3": Engine(config=EAGLE3, options=OPTIONS)}
 if is_full():
     ENGINES |= {
-        "vLLM's draft_model": Engine(config=DRAFTERS["draft_model"], options=OPTIONS),
+        "vLLM's draft_model": Engine(config=native(STOCK_DRAFT_MODEL), options=OPTIONS),
         "draft_model": Engine(config=DRAFT_MODEL, options=OPTIONS),
         "draft_model, compiled": Engine(config=DRAFT_MODEL, compiled=True, options=OPTIONS),
         "eagle3, compiled": Engine(config=EAGLE3, compiled=True, options=OPTIONS),
-        "vLLM's eagle3": Engine(config=DRAFTERS["eagle3"], options=OPTIONS),
+        "vLLM's eagle3": Engine(config=native(VLLMS_EAGLE3), options=OPTIONS),
     }
 
 

@@ -23,6 +23,8 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, impossible, sample, tree_sizes
+from tests.engine.ways import VLLMS_EAGLE3, after_texts, vllms
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
@@ -95,6 +97,29 @@ def test_sampled_output_has_the_exact_distribution(
     least = min(tests, key=lambda key: tests[key].p_value)
     print(f"{len(tests)} tests, least p-value {tests[least].p_value:.2g}, of {least[0]}, token {least[2] + 1}")
     assert tests[least].p_value > FALSE_ALARMS / NUM_TESTS, f"{least}: {tests[least]}"
+
+
+BY_VLLM = {"vLLM's draft_model": Engine(config=native(STOCK_DRAFT_MODEL), random_lengths=True)}
+if is_full():
+    BY_VLLM |= {
+        "vLLM's eagle3": Engine(config=native(VLLMS_EAGLE3), random_lengths=True),
+        "texts, vLLM's draft_model": Engine(config=after_texts(vllms(STOCK_DRAFT_MODEL)), random_lengths=True),
+    }
+
+
+@pytest.mark.parametrize("name", BY_VLLM)
+def test_so_it_has_where_vllm_verifies(name: str, arms: Arms, reference: Reference, plan: Plan) -> None:
+    """On a CPU, where vLLM's sampler alone is wrong (`test_stock.py`).
+
+    Seed 0. 3 settings, 4 prompts, 3 positions, 250 continuations each (full: 1,000). False-alarm rate of all of this
+    test's chi-square tests together: 1e-3.
+    """
+    plan = replace(plan, settings={name: plan.settings[name] for name in ("temperature 1", "top_k", "top_p")})
+    samples, result = sample(arms, BY_VLLM[name], plan)
+    assert min(result.accepted, result.rejected) > plan.size
+    assert not impossible(reference, plan.settings, samples)
+    tests = exact_tests(reference, plan.settings, samples)
+    assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / (len(tests) * len(BY_VLLM))
 
 
 STARVED = {"draft_model": DRAFT_MODEL}

@@ -46,7 +46,7 @@ def test_with_top_k_stock_goes_down_and_the_plugin_answers(arms: Arms, reference
 def test_after_accepted_drafts_stock_holds_a_stop_token_back_though_min_tokens_are_there(
     arms: Arms, reference: Reference
 ) -> None:
-    """Not on CPUs alone: V1's sampler looks at the output before the step. With the plugin: test_parameters.py."""
+    """Not on CPUs alone: V1's sampler looks at the output before the step. With the plugin: test_exactness.py."""
     prompts = texts.repetitive(reference)
     plain = arms.run(Engine(), Job([CertifyRequest(prompt, GREEDY) for prompt in prompts])).tokens()
     # The stop token is the second after `min_tokens`, and comes at no other place before.

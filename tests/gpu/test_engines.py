@@ -132,13 +132,12 @@ def test_a_fault_of_the_proposer_costs_drafts_only(arm: Subject, fault: str, bas
 def test_requests_come_and_go(arm: Subject, baseline: Baseline) -> None:
     """300 requests (on a CPU 60): a third is aborted, a tenth refused; outputs are those without drafts."""
     greedy = baseline.greedy.tokens()
-    prompts = [request.prompt for request in baseline.work.greedy]
-    storm = Storm(prompts, SIZES.samples if HAS_GPU else 60, 32)
+    storm = Storm(baseline.work.greedy, SIZES.samples if HAS_GPU else 60)
     outcomes: list[Outcome] = arm.having(storm=storm).run(Job([])).notes["storm"]
     assert {outcome.end for outcome in outcomes} == {"finished", "aborted", "refused"}
     said = [outcome for outcome in outcomes if outcome.token_ids]
     # Every batch rounds otherwise, so some may differ where logits tie.
-    different = [o for o in said if list(o.token_ids) != greedy[o.prompt][: len(o.token_ids)]]
+    different = [o for o in said if list(o.token_ids) != greedy[o.request][: len(o.token_ids)]]
     assert len(different) <= len(said) / 50
 
 

@@ -6,8 +6,8 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from tests.matrix.running import run_row
 
 # A worker's engine takes about 2 GB.
 _MOST_WORKERS = 4
+# This process's engines, and the folder of its models.
+_own: dict[str, Any] = {}
 
 
 def run(columns: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
@@ -27,53 +29,34 @@ def run(columns: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
     Returns:
         Per row its "date" and "seconds", and its "cells" by column.
     """
-    cores = sorted(os.sched_getaffinity(0))[:_MOST_WORKERS]
-    context = multiprocessing.get_context("spawn")
-    todo: SimpleQueue[tuple[str, Sequence[str]] | None] = context.SimpleQueue()
-    done: SimpleQueue[tuple[str, str, dict[str, Any]]] = context.SimpleQueue()
-    for row in [*columns.items(), *(None for _ in cores)]:
-        todo.put(row)
-    with tempfile.TemporaryDirectory(prefix="tiny-models-") as folder:
-        workers = []
-        for core in cores:
-            os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND=str(core))
-            workers.append(context.Process(target=_work, args=(core, todo, done, folder)))
-            workers[-1].start()
-        try:
-            return _collect(len(columns), done, workers)
-        finally:
-            for worker in workers:
-                worker.terminate()
-                worker.join()
+    cores, context = sorted(os.sched_getaffinity(0))[:_MOST_WORKERS], multiprocessing.get_context("spawn")
+    free = context.SimpleQueue()
+    for core in cores:
+        free.put(core)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with (
+        tempfile.TemporaryDirectory(prefix="tiny-models-") as folder,
+        ProcessPoolExecutor(len(cores), context, _take_core, (free, folder)) as pool,
+    ):
+        rows = {name: pool.submit(_run, name, each) for name, each in columns.items()}
+        return {name: row.result() for name, row in rows.items()}
 
 
-def _work(core: int, todo: "SimpleQueue[Any]", done: "SimpleQueue[Any]", folder: str) -> None:
+def _take_core(free: Any, folder: str) -> None:
+    core = free.get()
     os.sched_setaffinity(0, {core})
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = str(core)
     own = Path(folder) / f"core{core}"
     own.mkdir()
-    arms = Arms(own, own / "results")
-    while row := todo.get():
-        name, columns = row
-        start, cells = time.perf_counter(), {}
-        for column, cell in run_row(name, columns, own, arms.python):
-            cells[column] = dataclasses.asdict(cell)
-            done.put((name, column, cells[column]))
-        date = datetime.now(UTC).date().isoformat()
-        done.put((name, "", {"date": date, "seconds": round(time.perf_counter() - start, 1), "cells": cells}))
-    arms.stop()
+    # Its engines end with this process.
+    _own.update(arms=Arms(own, own / "results"), folder=own)
 
 
-def _collect(num_rows: int, done: "SimpleQueue[Any]", workers: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
-    while len(rows) < num_rows:
-        while done.empty():
-            if not any(worker.is_alive() for worker in workers):
-                raise RuntimeError(f"the workers died; rows done: {', '.join(rows) or 'none'}")
-            time.sleep(0.1)
-        name, column, cell = done.get()
-        if column:
-            drafts = f" ({cell['accepted']} drafts accepted, {cell['rejected']} rejected)" if cell["accepted"] else ""
-            print(f"{name:20} {column:12} {cell['verdict']}{drafts} {'; '.join(cell['reasons'])}", flush=True)
-        else:
-            rows[name] = cell
-    return rows
+def _run(name: str, columns: Sequence[str]) -> dict[str, Any]:
+    start, cells = time.perf_counter(), {}
+    for column, cell in run_row(name, columns, _own["folder"], _own["arms"].python):
+        drafts = f" ({cell.accepted} drafts accepted, {cell.rejected} rejected)" if cell.accepted else ""
+        print(f"{name:20} {column:12} {cell.verdict}{drafts} {'; '.join(cell.reasons)}", flush=True)
+        cells[column] = dataclasses.asdict(cell)
+    date = datetime.now(UTC).date().isoformat()
+    return {"date": date, "seconds": round(time.perf_counter() - start, 1), "cells": cells}

@@ -1,7 +1,7 @@
 """The fields of vLLM's `SamplingParams` and of its OpenAI requests, and what servers with drafts do with each.
 
 A served field means the same with drafts as without: `tests/e2e/fuzz` sends all of them over HTTP, and
-`tests/engine/test_parameters.py` all that reach the engine. A newer vLLM's field that is not here fails
+`tests/engine/test_exactness.py` all that reach the engine. A newer vLLM's field that is not here fails
 `tests/unit/parameters/test_fields.py`.
 """
 

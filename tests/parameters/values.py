@@ -38,7 +38,7 @@ _VALUES: dict[str, Callable[[Sequence[int], Sequence[str]], Params]] = {
     "top_k": lambda *_: {"top_k": 3},
     "top_p": lambda *_: {"top_p": 0.4},
 }
-# Only with a reasoning parser: tests/engine/test_requests.py.
+# Only with a reasoning parser: tests/engine/test_exactness.py.
 ELSEWHERE = {"thinking_token_budget"}
 FIELDS_WITH_VALUES = _VALUES.keys() | ELSEWHERE
 

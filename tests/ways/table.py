@@ -68,7 +68,8 @@ _DRAFTER_TIME = f"{SHOWN}tests/unit/worker/test_drafter_time.py::test_time_is_se
 _NO_PREDICTIONS = REFUSED + "HTTP 400 where no proposer takes predictions"
 _NO_GRAMMARS = REFUSED + "workers have no grammars"
 _NO_TREES = REFUSED + "trees need the plugin's scorer"
-_CONTINUED = "test_drafts_of_others_are_cut_and_continued"
+_GREEDY = "test_greedy_outputs_are_those_without_speculation"
+_SEEDED = "tests/engine/test_exactness.py::test_seeded_outputs_depend_neither_on_drafts_nor_on_other_requests"
 _NO_DRAFTER = NOT_NEEDED + "no model drafts"
 _NO_REST = NOT_NEEDED + "the plugin's proposers have nothing to compute but drafts"
 _SCORER = NOT_NEEDED + "vLLM's sampler verifies, and is part of the target's step"
@@ -99,7 +100,7 @@ RULES: tuple[Rule, ...] = (
         "continued",
         "a drafter's draft is cut where it leaves the request's grammar, and continued from there",
         ({Way.OWN}, _NO_GRAMMARS),
-        ({Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY}, f"{SHOWN}tests/engine/test_grammar_drafts.py::{_CONTINUED}"),
+        ({Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY}, f"{SHOWN}tests/engine/test_exactness.py::{_GREEDY}"),
         (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
     ),
     _rule("scheduling", "outputs", "outputs do not depend on draft lengths, preemption or late outcomes"),
@@ -155,8 +156,8 @@ RULES: tuple[Rule, ...] = (
         "drafts",
         "seeds",
         "a seeded output does not depend on drafts",
-        _by_scorer("tests/engine/test_seeds.py::test_seeded_output_is_that_without_drafts"),
-        (_BY_VLLM, f"{SHOWN}tests/engine/test_coupled.py::test_a_seeded_output_is_that_without_speculation"),
+        _by_scorer(_SEEDED),
+        (_BY_VLLM, f"{SHOWN}{_SEEDED}"),
         (
             {Way.VLLM_V1, Way.TOKEN_ONLY_VLLM_V1},
             NOT_NEEDED + "vLLM's V1 runner draws by request, and promises no such output",

@@ -1,7 +1,8 @@
 """Starts one of the servers, and fuzzes it."""
 
 import asyncio
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -33,7 +34,17 @@ def drawn(served: Served, size: int, reference: Reference, seed: int = SEED) -> 
     return [cases.draw(served.methods, takes_predictions=served.takes_predictions) for _ in range(size)]
 
 
-def serve_and_fuzz(name: str, size: int, reference: Reference, folder: Path, seed: int = SEED) -> Outcome:
+_server = functools.partial(Server, model_path("target"))
+
+
+def serve_and_fuzz(
+    name: str,
+    size: int,
+    reference: Reference,
+    folder: Path,
+    seed: int = SEED,
+    serve: Callable[..., Server] = _server,
+) -> Outcome:
     """Starts one of `SERVERS`, and sends it `size` requests, with drafts and without.
 
     Args:
@@ -42,12 +53,11 @@ def serve_and_fuzz(name: str, size: int, reference: Reference, folder: Path, see
         reference: the target.
         folder: for the configuration, and the server's log.
         seed: of the requests.
+        serve: makes a server of the bundled target.
     """
     served, model, path = SERVERS[name], str(model_path("target")), folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(served.config))
-    with Server(
-        model, path, extra_args=_OPTIONS, environment=served.environment({}), log_path=folder / "log"
-    ) as server:
+    with serve(path, extra_args=_OPTIONS, environment=served.environment({}), log_path=folder / "log") as server:
         cases = drawn(served, size, reference, seed)
         outcome = asyncio.run(fuzz(server, model, cases, reference, same_seeds=served.same_seeds))
         if not outcome.faults:
