@@ -33,7 +33,7 @@ def eagle3(backbone: Backbone, draft_vocab: int = 30) -> Objective[torch.nn.Modu
     return objective  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("make", "variant"), [(medusa, "soft"), (medusa, "hard"), (eagle3, 30), (eagle3, 28)], ids=str)
+@pytest.mark.parametrize(("make", "variant"), [(medusa, "soft"), (medusa, "hard"), (eagle3, 30), (eagle3, 28)])
 def test_draft_token_s_is_the_token_s_after_the_next(make, variant) -> None:
     objective = make(alphabet_backbone(3), variant)
     training = Training(objective.heads, objective.learn, [TEXTS], objective.options)
