@@ -17,7 +17,7 @@ from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, engines, plan_
 from vllm_spec_tools.bench.engine_args import ArmPlan
 from vllm_spec_tools.engines.memory import OVERHEAD, weight_bytes
 
-NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
+NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: fixed\n  tokens: 3\n"
 DRAFT, HEAD = str(model_path("draft")), str(model_path("eagle3"))
 TABLE = [[1, 8, 4], [9, 64, 0]]
 
