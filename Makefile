@@ -107,7 +107,7 @@ SLICE := tests/unit/seams tests/unit/compat tests/v1/compat tests/unit/register 
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
 	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical and not full" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
-test-unit: setup ## Run the tests that need no engine (5 to 10 minutes)
+test-unit: setup ## Run the tests that need no engine (3 to 5 minutes)
 	$(UNIT)
 
 WITHOUT_V1 := tests/unit/config tests/unit/proposers tests/unit/verification tests/unit/metrics tests/unit/worker tests/unit/gate \
