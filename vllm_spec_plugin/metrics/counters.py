@@ -126,7 +126,7 @@ class StepCounters:
             seconds: time of the proposer.
         """
         self.proposer_seconds += seconds
-        self.drafts += sum(length > 0 for length in lengths)
+        self.drafts += len(lengths) - lengths.count(0)
         self.draft_tokens += sum(lengths)
 
     def count_error(self, reason: str) -> None:

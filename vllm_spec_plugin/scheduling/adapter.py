@@ -192,14 +192,16 @@ class DraftLengthAdapter:
         if made is None:
             return ((self.native or 0, drafted, accepted),)
         draft_plan, source, length = made
-        continuation, step.num_accepted = 0, step.num_accepted + accepted
-        if length is not None and drafted > length:
-            continuation, more = drafted - length, accepted - length
-            drafted, accepted = length, min(accepted, length)
+        step.num_accepted += accepted
+        if length is None or drafted <= length:
+            if not self.control.is_constant:
+                self.control.verified(request_id, draft_plan, source, drafted, accepted, nodes)
+            return ((source or 0, drafted, accepted),)
+        continuation, more = drafted - length, accepted - length
+        own = source or 0, length, min(accepted, length)
         if not self.control.is_constant:
-            self.control.verified(request_id, draft_plan, source, drafted, accepted, nodes)
-        own = source or 0, drafted, accepted
-        if not continuation or more < 0:
+            self.control.verified(request_id, draft_plan, source, *own[1:], nodes)
+        if more < 0:
             return (own,)
         if not self.control.is_constant:
             planned = ((self._grammar, continuation),)

@@ -156,7 +156,7 @@ class SpecScheduling(Scheduler):
         # Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
         counts: dict[tuple[int, int, int], int] = {}
         served, depths, token_only = self._adapter.requests.ids, self._tree_depths(), self._token_only
-        for request_id in dict.fromkeys((*step.drafted_as, *drafts)):
+        for request_id in (*drafts, *[name for name in step.drafted_as if name not in drafts]):
             row = index.get(request_id)
             if row is None or not sampled[row] or request_id not in served:
                 continue

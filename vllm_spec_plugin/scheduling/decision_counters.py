@@ -1,6 +1,5 @@
 """Decisions of a draft-length policy, counted and explained."""
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 from vllm_spec_plugin.draft_plan import DraftPlan, longest
@@ -23,11 +22,12 @@ class DecisionCounters:
         self._method = method
         self._methods = methods
 
-    def chosen(self, chosen: Collection[DraftPlan]) -> None:
+    def chosen(self, chosen: Sequence[DraftPlan]) -> None:
         """Counts the draft plans of a step's requests."""
         counters = self._counters.of(self._method)
         # There are few different ones.
-        for draft_plan, num_requests in Counter(chosen).items():
+        for draft_plan in set(chosen):
+            num_requests = chosen.count(draft_plan)
             counters.count_chosen(longest(draft_plan), num_requests)
             if len(self._methods) > 1:
                 for i, length in draft_plan:

@@ -90,11 +90,10 @@ class StepPlanner:
             return
         chosen, kv_proposer = self._control.plan(requests, batch), self._uncomputed.proposer
         step.next_forecast = self._control.forecast
-        for request, draft_plan in zip(requests, chosen, strict=True):
-            if draft_plan:
-                step.draft_plans[request.request_id] = draft_plan
-                if kv_proposer is not None:
-                    step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
+        planned = [each for each in zip(requests, chosen, strict=True) if each[1]]
+        step.draft_plans = {request.request_id: draft_plan for request, draft_plan in planned}
+        if kv_proposer is not None:
+            step.uncomputed = {request.request_id: request.uncomputed_tokens[kv_proposer] for request, _ in planned}
         self._decisions.chosen(chosen)
         if before.draft_plans and () in chosen:
             left_out = [
@@ -114,7 +113,7 @@ class StepPlanner:
                 if request.is_prefill_chunk:
                     step.in_prompt.add(request_id)
         if draft_plans:
-            self._decisions.chosen(draft_plans.values())
+            self._decisions.chosen(list(draft_plans.values()))
 
     def _constant_plan(self, limits: tuple[int, ...]) -> DraftPlan:
         plan = self._constant.get(limits)
