@@ -48,17 +48,14 @@ class FaultyProposer:
         return getattr(self.sound, name)
 
 
-def install() -> None:
-    """Wraps the proposer of every engine that is built from now on."""
-    from vllm_spec_plugin.scheduling import token_only_drafts
-    from vllm_spec_plugin.v1.drafting import drafter
-    from vllm_spec_plugin.v1.proposers.create import create_proposer
+def install(modules: Sequence[Any]) -> None:
+    """Wraps the proposers that these modules create for every engine that is built from now on."""
 
-    def create(*args: Any) -> FaultyProposer:
-        return FaultyProposer(create_proposer(*args), lambda: _active[-1] if _active else "", 2)
+    def faulty(create: Callable[..., Any]) -> Callable[..., FaultyProposer]:
+        return lambda *args: FaultyProposer(create(*args), lambda: _active[-1] if _active else "", 2)
 
-    for module in (token_only_drafts, drafter):
-        mock.patch.object(module, "create_proposer", create).start()
+    for module in modules:
+        mock.patch.object(module, "create_proposer", faulty(module.create_proposer)).start()
 
 
 @contextlib.contextmanager

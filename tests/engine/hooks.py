@@ -9,32 +9,40 @@ from unittest import mock
 
 import torch
 
-from tests.engine import books, faults, integrity, lengths, lifecycle, recorder, sabotage, sessions, storm
+from tests.engine import books, faults, integrity, lengths, lifecycle, recorder, sessions, storm
+from tests.without_v1 import HAS_V1
 
 
 def install(arguments: dict[str, Any]) -> None:
     """Prepares for the engine that is built next; takes its own entries out of the arguments."""
-    from vllm_spec_plugin.v1 import runner
-    from vllm_spec_plugin.v1.compat.draft_pass import DraftPass
-    from vllm_spec_plugin.v1.compat.eagle3 import HeadPass
-    from vllm_spec_plugin.v1.drafting import draft_engine, head_engine
+    from vllm_spec_plugin.scheduling import token_only_drafts
 
-    # Kernels for each size of a step are made when it comes: at start they take seconds.
-    vars(runner).update(DRAFT_SECONDS=0.0, TARGET_SECONDS=0.0)
+    drafting_modules: list[Any] = [token_only_drafts]
+    uses_generic_pass = arguments.pop("generic_pass")
+    if HAS_V1:
+        from vllm_spec_plugin.v1 import runner
+        from vllm_spec_plugin.v1.compat.draft_pass import DraftPass
+        from vllm_spec_plugin.v1.compat.eagle3 import HeadPass
+        from vllm_spec_plugin.v1.drafting import draft_engine, drafter, head_engine
 
+        # Kernels for each size of a step are made when it comes: at start they take seconds.
+        vars(runner).update(DRAFT_SECONDS=0.0, TARGET_SECONDS=0.0)
+        drafting_modules.append(drafter)
+        if uses_generic_pass:
+            draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
+            head_engine.head_pass = HeadPass  # type: ignore[attr-defined]
     if "weight_transfer_config" in arguments:
         lifecycle.install()
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("random_lengths") and "speculative_config" in arguments:
         arguments["speculative_config"] = lengths.with_random_lengths(arguments["speculative_config"])
+        if HAS_V1:
+            lengths.check_nodes()
     if arguments.pop("equal_steps"):
         lengths.equal_steps()
-    if arguments.pop("generic_pass"):
-        draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
-        head_engine.head_pass = HeadPass  # type: ignore[attr-defined]
     if not arguments.get("speculative_config", "{").startswith("{"):
-        faults.install()
+        faults.install(drafting_modules)
         lengths.long_calls()
 
 
@@ -51,6 +59,8 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
         drafts_of_scheduler = stack.enter_context(_drafts_of_scheduler())
         passes = stack.enter_context(_passes_of_drafter(llm))
         if job.sabotage:
+            from tests.engine import sabotage
+
             stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
         if job.fault:
             fault, _, rank = job.fault.partition("@")

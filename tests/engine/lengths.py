@@ -22,8 +22,14 @@ _seen = Counter[str]()
 
 
 def with_random_lengths(path: str) -> str:
-    """Returns the path of a file with the same proposers and `policy: random`, and checks which nodes of trees
-    are reported by the engine that is built next.
+    """Returns the path of a file with the same proposers and `policy: random`."""
+    copy = Path(tempfile.mkdtemp(), "random.yaml")
+    copy.write_text(yaml.safe_dump(at_random_lengths(load_config(path))))
+    return str(copy)
+
+
+def check_nodes() -> None:
+    """Checks which nodes of trees are reported by engines on V1 that are built from now on.
 
     The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
     """
@@ -44,9 +50,6 @@ def with_random_lengths(path: str) -> str:
         return update(self, scheduler_output, output)
 
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
-    copy = Path(tempfile.mkdtemp(), "random.yaml")
-    copy.write_text(yaml.safe_dump(at_random_lengths(load_config(path))))
-    return str(copy)
 
 
 def equal_steps(seconds: float = _STEP) -> None:
