@@ -96,7 +96,8 @@ def _own(model: Acceptance, series: int, i: int, before: float) -> float:
 @compiled
 def _smoothed(model: Acceptance, series: int) -> Floats:
     """Returns [K], c: the log-odds of an average request."""
-    smoothed, before = np.empty_like(model.log_odds[series]), model.initial[series]
+    smoothed: Floats = np.empty_like(model.log_odds[series])
+    before = model.initial[series]
     for i in range(len(smoothed)):
         before = _own(model, series, i, before)
         smoothed[i] = before

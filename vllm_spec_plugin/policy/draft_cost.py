@@ -38,7 +38,7 @@ class DraftCost:
     @property
     def num_observations(self) -> int:
         """Number of observed steps; before the first one the prior holds."""
-        return int(self._regression.count[0])
+        return int(self._regression.num_seen[0])
 
     def observe(self, passes: int, rows: int, caught_up: int, seconds: float) -> float:
         """Updates the model by a step; ignores steps in which it is not asked, and impossible ones.

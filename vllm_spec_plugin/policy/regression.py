@@ -42,7 +42,7 @@ class Regression(NamedTuple):
         mean: [n], prior mean.
         prior: [n, n], prior covariance.
         non_negative: indices of the weights that are at least 0.
-        count: [1], number of observations.
+        num_seen: [1], number of observations.
         first: [5, 2 + n], ratio to the prior's prediction, value and features of each of the first observations.
         residuals: [32], sizes of the latest residuals, as shares of the predicted values; the last is their number.
     """
@@ -52,7 +52,7 @@ class Regression(NamedTuple):
     mean: Floats
     prior: Floats
     non_negative: Ints
-    count: Ints
+    num_seen: Ints
     first: Floats
     residuals: Floats
 
@@ -83,10 +83,11 @@ def learn(model: Regression, features: Floats, value: float) -> float:
         features: [n], finite.
         value: measured value.
     """
-    raw, expected = (model.weights * features).sum(), (model.mean * features).sum()
+    raw: float = (model.weights * features).sum()
+    expected = (model.mean * features).sum()
     if SMALLEST < value < LARGEST and expected > 0:
-        model.count[0] += 1
-        if model.count[0] <= _NUM_FIRST:
+        model.num_seen[0] += 1
+        if model.num_seen[0] <= _NUM_FIRST:
             _set_level(model, features, value, value / expected)
         else:
             _update(model, features, value)
@@ -96,7 +97,7 @@ def learn(model: Regression, features: Floats, value: float) -> float:
 @compiled
 def _set_level(model: Regression, features: Floats, value: float, ratio: float) -> None:
     """Sets the level by one of the first observations; after the last of them learns from all."""
-    first, count = model.first, model.count[0]
+    first, count = model.first, model.num_seen[0]
     first[count - 1, 0], first[count - 1, 1], first[count - 1, 2:] = ratio, value, features
     # The lower median of an even number: disturbances make steps longer.
     level = np.sort(first[:count, 0])[(count - 1) // 2]

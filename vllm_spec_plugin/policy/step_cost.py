@@ -90,7 +90,7 @@ class StepCost:
     @property
     def num_observations(self) -> int:
         """Number of observed steps; before the first one the prior holds."""
-        return int(self._regression.count[0])
+        return int(self._regression.num_seen[0])
 
     def observe(
         self,
@@ -137,7 +137,9 @@ class StepCost:
 @compiled
 def plain_seconds(times: StepTimes, num_tokens: float, num_requests: float, context: float) -> float:
     """Returns the expected seconds of a step without drafts, as `StepCost.seconds`."""
-    return _on_curve(times, num_tokens) + num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
+    seconds: float = _on_curve(times, num_tokens)
+    seconds += num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
+    return seconds
 
 
 @compiled
@@ -192,7 +194,8 @@ def _observe(
     others[DRAFTS], others[DRAFTED] = has_drafts, has_drafts * num_requests
     if len(others) > UNEVEN:
         others[PASS], others[ROW], others[UNEVEN] = passes, rows, is_uneven
-    predicted = _on_curve(times, num_tokens) + (others * times.others).sum()
+    predicted: float = _on_curve(times, num_tokens)
+    predicted += (others * times.others).sum()
     if SMALLEST < seconds < LARGEST:
         lower = min(_piece(times, num_tokens), num_knots - 2)
         share = max(0.0, (num_tokens - times.at[lower]) / (times.at[lower + 1] - times.at[lower]))

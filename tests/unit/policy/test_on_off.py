@@ -75,12 +75,14 @@ def test_plans_without_drafts_count_as_off_after_a_while(monkeypatch: pytest.Mon
 def test_off_for_long_ends_eight_steps_before_a_retrial_and_measured_blocks_are_short() -> None:
     """After a loss many steps have no drafts."""
     comparison, cost = OnOffComparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
-    assert comparison.off is Off.SHORT
-    while (off := comparison.off) is not Off.LONG:
+    before: list[Off] = []
+    while comparison.off is not Off.LONG:
         drafted = not comparison.is_off
-        assert off is (Off.NOT if drafted else Off.SHORT)
+        before.append(comparison.off)
+        assert before[-1] is (Off.NOT if drafted else Off.SHORT)
         comparison.measured(step(0.03 if drafted else 0.01, drafted=drafted), cost.times)
-    lasting: list[Off] = [off]
+    assert before[0] is Off.SHORT
+    lasting = [Off.LONG]
     while comparison.is_off:
         comparison.measured(step(0.01, drafted=False), cost.times)
         lasting.append(comparison.off)
