@@ -27,7 +27,9 @@ _SIGMAS, _NOISE = 2.0, 0.05
 # Minimum price of a step without drafts, as a share of it.
 _MIN_PRICE = 0.02
 # Maximum steps between two blocks without drafts; steps from a loss to the first retrial, and their maximum.
-_MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 128, 8192
+_MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 16, 8192
+# Maximum gain, in steps without drafts, that a later loss may use up before it counts.
+_MAX_CREDIT = 16.0
 # Prior of the ratio of accepted to expected tokens, in expected tokens, and its decay per step.
 _TRUST, _TRUST_FADE = 8.0, 0.99
 # Maximum time of a compared step with prefills, in steps without drafts.
@@ -95,10 +97,11 @@ class OnOffComparison:
 
     A class begins without drafts. Then blocks with and without drafts alternate. Until the verdict is significant, a
     third of the steps has no drafts; then `SHARE` of the time. After a significant loss, or a full window without a
-    gain, a block without drafts follows. Drafting is off if it also loses against that block, so that a temporarily
-    slow machine does not count as a loss. It is tried again after 128 steps, then twice as many, and so on, and not
-    before `RETRY_SHARE` of the time has paid for the last trial's loss, of which only catch-up counts in full: a pause
-    of the machine during a trial is no price of drafting.
+    gain, a block without drafts follows, once the loss has used up what drafting gained just before: text that
+    alternates between much gain and a small loss keeps its drafts. Drafting is off if it also loses against that block,
+    so that a temporarily slow machine does not count as a loss. It is tried again after 16 steps, then twice as many,
+    and so on, and not before `RETRY_SHARE` of the time has paid for the last trial's loss, of which only catch-up
+    counts in full: a pause of the machine during a trial is no price of drafting.
 
     Attributes:
         is_off: whether the next step has no drafts.
@@ -118,6 +121,8 @@ class OnOffComparison:
         self._since = self._num_tried = 0
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
         self._expected = self._accepted = self._chance = _TRUST
+        # Gain of the latest steps with drafts, in steps without.
+        self._credit = 0.0
         # Catch-up that is not yet charged, in seconds.
         self._catch_up_due = 0.0
 
@@ -143,6 +148,8 @@ class OnOffComparison:
             self._catch_up_due -= charge
             seconds += charge - step.catch_up_seconds
             self._num_tried += 1
+            gain = step.accepted / step.num_requests - (seconds - plain) / one
+            self._credit = min(max(self._credit + gain, 0.0), _MAX_CREDIT)
         if plain <= _MAX_PREFILL * one:
             self._note(step, seconds)
         if self.is_off or step.has_drafts:
@@ -174,7 +181,8 @@ class OnOffComparison:
             return
         self.verdict = verdict = self._compared(times, self._num_without)
         is_full = self._num_on == _ON_WINDOW
-        if verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < 0):
+        loses = verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < 0)
+        if loses and not self._credit:
             self._num_confirming = 0
             self._pause()
         elif verdict.is_sure:
