@@ -26,6 +26,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     numba detects edits of the function's file, not of files with functions that it calls: after editing one of these,
     touch the file that calls it (installing writes both).
 
+    A function that returns arrays or tuples is called either from Python or from compiled functions: loaded from the
+    cache by one of them, it has no types for the other (numba 0.65: "descr is NULL"). Others write into arrays.
+
     numba caches in NUMBA_CACHE_DIR, the package's folder, or the user's cache folder (XDG_CACHE_HOME, ~/.cache). Where
     it cannot, the cache is in vLLM's folder; there is none if that is not writable either.
     """

@@ -81,7 +81,8 @@ class Acceptance(NamedTuple):
 
     def average(self, proposer: int) -> tuple[float, ...]:
         """[K], probabilities of acceptance for an average request: of chains given all before, of trees per node."""
-        odds = _smoothed(self, 2 * proposer + 1)[: self.num_positions[proposer]]
+        odds = np.empty(self.num_positions[proposer])
+        _write_odds(self, 2 * proposer + 1, odds)
         return tuple((1 / (1 + np.exp(-odds))).tolist())
 
 
@@ -94,14 +95,12 @@ def _own(model: Acceptance, series: int, i: int, before: float) -> float:
 
 
 @compiled
-def _smoothed(model: Acceptance, series: int) -> Floats:
-    """Returns [K], c: the log-odds of an average request."""
-    smoothed: Floats = np.empty_like(model.log_odds[series])
+def _write_odds(model: Acceptance, series: int, odds: Floats) -> None:
+    """Writes c, the log-odds of an average request, of the first positions."""
     before = model.initial[series]
-    for i in range(len(smoothed)):
+    for i in range(len(odds)):
         before = _own(model, series, i, before)
-        smoothed[i] = before
-    return smoothed
+        odds[i] = before
 
 
 @compiled
@@ -203,8 +202,10 @@ def expect(model: Acceptance, effects: Floats, rows: Ints, gains: Floats, draft_
         draft_tokens: [L, n, K], written: probability of a draft token at each position; 0 beyond K.
     """
     gains[:] = draft_tokens[:] = 0
+    present, accepted = np.empty(gains.shape[2]), np.empty(gains.shape[2])
     for proposer in range(len(gains)):
-        present, accepted = _smoothed(model, 2 * proposer), _smoothed(model, 2 * proposer + 1)
+        _write_odds(model, 2 * proposer, present)
+        _write_odds(model, 2 * proposer + 1, accepted)
         for i in range(len(rows)):
             present_effect, effect = effects[rows[i], 2 * proposer, EFFECT], effects[rows[i], 2 * proposer + 1, EFFECT]
             drafted_prob = accepted_prob = 1.0

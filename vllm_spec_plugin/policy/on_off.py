@@ -148,7 +148,7 @@ class OnOffComparison:
             self._catch_up_due -= charge
             seconds += charge - step.catch_up_seconds
             self._num_tried += 1
-            gain = step.accepted / step.num_requests - (seconds - plain) / one
+            gain = step.expected * self._accepted / self._expected / step.num_requests - (seconds - plain) / one
             self._credit = min(max(self._credit + gain, 0.0), _MAX_CREDIT)
         if plain <= _MAX_PREFILL * one:
             self._note(step, seconds)

@@ -15,7 +15,7 @@ from vllm_spec_plugin.policy.control import DraftRequest, MeasuredStep, Off, Ste
 from vllm_spec_plugin.policy.draft_cost import DraftCost
 from vllm_spec_plugin.policy.on_off import CATCH_UP_STEPS, ComparedStep, OnOffComparison
 from vllm_spec_plugin.policy.request_rows import RequestRows
-from vllm_spec_plugin.policy.step_cost import PASS, ROW, UNEVEN, StepCost, StepTimes, plain_seconds, seconds_from
+from vllm_spec_plugin.policy.step_cost import PASS, ROW, UNEVEN, StepCost, StepTimes, plain_seconds, write_seconds
 
 # Maximum share of a step's time that verification may add in a step with prompts.
 _MAX_DELAY = 0.15
@@ -309,7 +309,8 @@ def _plan(
     draft_tokens = np.empty_like(gains)
     expect(acceptance, effects, rows, gains, draft_tokens)
     most = min(max(batch.max_draft_tokens, 0), num_requests * num_positions)
-    step = seconds_from(times, batch.base_tokens, most + 2, batch.num_requests, batch.context)
+    step = np.empty(most + 2)
+    write_seconds(times, batch.base_tokens, batch.num_requests, batch.context, step)
     candidates = CandidateDrafts(
         gains,
         draft_tokens,

@@ -143,18 +143,16 @@ def plain_seconds(times: StepTimes, num_tokens: float, num_requests: float, cont
 
 
 @compiled
-def seconds_from(times: StepTimes, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
-    """Returns [count], expected seconds of a step of `num_tokens` tokens and 0, 1, 2, ... draft tokens."""
-    at, curve, steps = times.at, times.curve, np.empty(count)
-    piece = _piece(times, num_tokens)
-    for i in range(count):
+def write_seconds(times: StepTimes, num_tokens: int, num_requests: int, context: int, steps: Floats) -> None:
+    """Writes the expected seconds of a step of `num_tokens` tokens and 0, 1, 2, ... draft tokens."""
+    at, curve, piece = times.at, times.curve, _piece(times, num_tokens)
+    for i in range(len(steps)):
         while piece + 2 < len(at) and num_tokens + i >= at[piece + 1]:
             piece += 1
         slope = (curve[piece + 1] - curve[piece]) / (at[piece + 1] - at[piece])
         steps[i] = curve[piece] + slope * max(num_tokens + i - at[piece], 0.0)
-    steps += num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
+    steps[:] += num_requests * times.others[REQUEST] + context * times.others[CONTEXT]
     steps[1:] += times.others[DRAFTS] + num_requests * times.others[DRAFTED]
-    return steps
 
 
 @compiled

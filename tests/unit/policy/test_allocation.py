@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from numba import njit
 
 from tests.sizes import examples
 from tests.unit.policy.simulator import all_plans
 from vllm_spec_plugin.draft_plan import DraftPlan, longest
 from vllm_spec_plugin.policy.allocation import CandidateDrafts, Value, allocate
+
+
+@njit
+def allocated(candidates: CandidateDrafts, rate: float, row_seconds: float, uneven: float) -> Any:
+    """`allocate`, as the policy's compiled code calls it."""
+    return allocate(candidates, rate, row_seconds, uneven)
 
 
 def candidates_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> CandidateDrafts:
@@ -52,7 +59,7 @@ def planned(candidates: CandidateDrafts, num_rounds: int = 1, uneven: float = 0.
         candidates.step[1] - candidates.step[0],
     )
     for _ in range(num_rounds):
-        lengths, proposers, value = allocate(candidates, float(rate), float(row_seconds), uneven)
+        lengths, proposers, value = allocated(candidates, float(rate), float(row_seconds), uneven)
         rate = value.tokens / value.seconds
     rows = zip(proposers.tolist(), lengths.tolist(), strict=True)
     return [tuple(place for place in zip(*row, strict=True) if place[1]) for row in rows], value

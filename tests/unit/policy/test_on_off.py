@@ -1,6 +1,7 @@
 """Steps with drafts against steps without, on servers whose steps are fast and whose drafts cost more than modelled."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 import pytest
@@ -226,10 +227,20 @@ GAINING = step(0.012, drafted=True, gained=4.0)
 
 
 def test_pauses_after_small_losses_double() -> None:
-    """A loss of 5% is paid for within the first retrial's 128 steps."""
+    """A loss of 5%. Pauses shorter than 128 steps are not looked at."""
     _, is_off = drive(lambda _: LOSING, lambda _: PLAIN, 8000)
     gaps = np.diff(np.flatnonzero(~np.array(is_off)))
     assert [gap // 64 * 64 for gap in gaps[gaps > 100]][:4] == [128, 256, 512, 1024]
+
+
+@pytest.mark.parametrize(("gaining", "share"), [(GAINING, 0.2), (PLAIN._replace(has_drafts=True), 0.7)])
+def test_text_that_alternates_between_much_gain_and_a_small_loss_keeps_its_drafts(
+    gaining: ComparedStep, share: float
+) -> None:
+    """20 steps that gain 0.8 steps each, or nothing, and 100 that lose 0.05 each; 1,200 steps."""
+    numbers = count()
+    _, is_off = drive(lambda _: gaining if next(numbers) % 120 < 20 else LOSING, lambda _: PLAIN, 1200)
+    assert (np.mean(is_off[120:]) < share) == (gaining is GAINING)
 
 
 def test_a_third_of_the_steps_has_no_drafts_while_it_is_unclear_whether_drafting_gains() -> None:

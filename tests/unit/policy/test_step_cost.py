@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_spec_plugin.policy.step_cost import StepCost, seconds_from
+from vllm_spec_plugin.policy.step_cost import StepCost, write_seconds
 
 from .curves import SIZES, Noise, cpu, gpu, probe
 
@@ -92,7 +92,8 @@ def test_what_the_first_draft_token_costs_is_learnt():
     for step in range(600):
         num_drafts = 0 if step % 4 == 0 else int(noise.rng.integers(1, 33))
         cost.observe(32 + num_drafts, 32, 3200, noise(time(num_drafts)), has_drafts=num_drafts > 0)
-    expected = seconds_from(cost.times, 32, 33, 32, 3200)
+    expected = np.empty(33)
+    write_seconds(cost.times, 32, 32, 3200, expected)
     assert expected / [time(num_drafts) for num_drafts in range(33)] == pytest.approx(1, abs=0.06)
     assert expected[0] == pytest.approx(float(cost.seconds(32, 32, 3200)))
 
@@ -119,7 +120,9 @@ def test_a_machine_of_another_speed_is_followed_within_fifty_steps(factor, sizes
 def test_seconds_of_a_run_of_sizes_are_those_of_each(first, max_tokens):
     cost = StepCost(max_tokens, probe(cpu))
     learn(cost, 50, Noise(), cpu, (1, 2, 4, 8, 16, 32))
-    run = seconds_from(cost.times, first, 401, 3, 1000) - np.append(0, np.full(400, cost.times.others[2:4] @ [1, 3]))
+    run = np.empty(401)
+    write_seconds(cost.times, first, 3, 1000, run)
+    run[1:] -= cost.times.others[2:4] @ [1, 3]
     np.testing.assert_allclose(run, cost.seconds(np.arange(first, first + 401), 3, 1000), rtol=1e-9)
 
 
