@@ -29,7 +29,7 @@ _MIN_PRICE = 0.02
 # Maximum steps between two blocks without drafts; steps from a loss to the first retrial, and their maximum.
 _MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 16, 8192
 # Maximum gain, in steps without drafts, that a later loss may use up before it counts.
-_MAX_CREDIT = 16.0
+_MAX_CREDIT = 8.0
 # Prior of the ratio of accepted to expected tokens, in expected tokens, and its decay per step.
 _TRUST, _TRUST_FADE = 8.0, 0.99
 # Maximum time of a compared step with prefills, in steps without drafts.
@@ -148,8 +148,6 @@ class OnOffComparison:
             self._catch_up_due -= charge
             seconds += charge - step.catch_up_seconds
             self._num_tried += 1
-            gain = step.expected * self._accepted / self._expected / step.num_requests - (seconds - plain) / one
-            self._credit = min(max(self._credit + gain, 0.0), _MAX_CREDIT)
         if plain <= _MAX_PREFILL * one:
             self._note(step, seconds)
         if self.is_off or step.has_drafts:
@@ -180,6 +178,7 @@ class OnOffComparison:
         if self._num_on < _MIN_ON or self._num_without < _MIN_OFF:
             return
         self.verdict = verdict = self._compared(times, self._num_without)
+        self._credit = min(max(self._credit + _EVERY * verdict.gain, 0.0), _MAX_CREDIT)
         is_full = self._num_on == _ON_WINDOW
         loses = verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < 0)
         if loses and not self._credit:
