@@ -5,7 +5,7 @@
 A pretended device answers each step at once: it drafts K tokens and accepts 60% of them. The time is that of the
 calls `schedule`, `update_from_output` and `update_draft_token_ids`. All arms take turns step by step; medians over
 blocks of 8 steps are compared, with vLLM's scheduler of the same speculation, and without speculation. The policy
-`optimal` sees steps of 6 ms, so that it drafts in each, and plans as often as it does with such steps.
+`optimal` sees steps of 6 ms, so that it drafts in each.
 
 vLLM's own arms run twice. Where both differ by more than 15%, the machine is not quiet: nothing is written, exit 2.
 """

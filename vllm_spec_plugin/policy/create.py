@@ -58,6 +58,9 @@ def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: 
     count, length = len(config.proposers), config.draft_length.tokens
     if not drafts_in_step:
         control.probed([(1, 0.01), (8, 0.02)])
+    for _ in range(_COMPILING_STEPS):
+        # Without steps without drafts nothing is compared.
+        control.measured(MeasuredStep(2, 2, 100, 0.01, (Drafting(0, 0, 0, 0.0),) * count))
     requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):
         for request, draft_plan in zip(requests, control.plan(requests, StepBatch(2, 2, 100, room)), strict=True):
@@ -68,4 +71,5 @@ def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: 
         control.measured(
             MeasuredStep(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
         )
+    assert control.acceptance, "read by the metrics"
     control.forget("a")

@@ -119,7 +119,7 @@ class OptimalControl:
             return []
         request_ids, limits, uncomputed, num_output = zip(*requests, strict=True)
         rows, num_proposers = self._rows.add(request_ids), len(self._proposers)
-        codes, value, times = _plan(
+        codes, value, (plain, per_token, self.least_acceptance) = _plan(
             self._acceptance,
             self._rows.effects,
             self._rows.num_output,
@@ -138,14 +138,12 @@ class OptimalControl:
         )
         self._num_unlearned = 0
         self._rows.free()
-        plain_seconds, per_token, row_price = times
         num_outputs = len(requests) + batch.others
-        self.least_acceptance = row_price
-        self._speedup = value.tokens / value.seconds * plain_seconds / num_outputs
+        self._speedup = value.tokens / value.seconds * plain / num_outputs
         self._rows_per_request = value.rows / len(requests)
         self._num_empty = 0 if value.positions else self._num_empty + 1
         self.off = Off.NOT if self._num_empty < _SHORT else Off.SHORT if self._num_empty < _LONG else Off.LONG
-        self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
+        self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain, per_token)
         plans = self._plans
         return [plans[code] for code in codes.tolist()]
 
