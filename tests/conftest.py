@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Before test modules are imported: numbers of examples are settled then.
     if config.getoption("--full"):
         os.environ[FULL] = "1"
+    # Servers of tests begin cold.
+    os.environ.setdefault("VLLM_SPEC_MEMORY", "0")
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker and config.getoption("--own-core"):
         cores.take_one(worker)

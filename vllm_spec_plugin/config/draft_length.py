@@ -1,6 +1,7 @@
 """The section `draft_length`: how many tokens are drafted."""
 
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -19,6 +20,10 @@ class DraftLength(Section):
     uses_step_times: ClassVar[bool] = False
 
     tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Maximum draft tokens per request and step.")
+
+    def resolved(self, folder: Path) -> Self:
+        """Returns the section with paths relative to `folder` made absolute."""
+        return self
 
 
 class FixedDraftLength(DraftLength):
@@ -39,6 +44,17 @@ class OptimalDraftLength(DraftLength):
         le=65_536,
         description="Half-life of a request's acceptance history, in output tokens.",
     )
+    memory: bool | Annotated[str, Field(min_length=1)] = Field(
+        default=True,
+        description="Folder in which the server keeps what it learned, as numbers, for the next start. "
+        "On: a folder in VLLM_CACHE_ROOT; off: nothing is kept or read.",
+    )
+
+    def resolved(self, folder: Path) -> Self:
+        """See `DraftLength`."""
+        if isinstance(self.memory, bool):
+            return self
+        return self.model_copy(update={"memory": str((folder / Path(self.memory).expanduser()).resolve())})
 
 
 class RandomDraftLength(DraftLength):

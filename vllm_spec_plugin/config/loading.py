@@ -61,7 +61,8 @@ def _load(text: str, source: str, folder: Path) -> PluginConfig:
     if config is None or document.mistakes:
         raise config_error(source, document.mistakes + mistakes)
     # Every process finds the models, wherever it runs.
-    return config.model_copy(update={"proposer": config.proposer.resolved(folder)})
+    sections = {"proposer": config.proposer, "draft_length": config.draft_length}
+    return config.model_copy(update={name: section.resolved(folder) for name, section in sections.items()})
 
 
 def _check(data: object, source: str) -> tuple[PluginConfig | None, list[Mistake]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.jit import Bools, Floats, Ints, compiled
+from vllm_spec_plugin.policy.memory import Learned
 
 # Prior probabilities: that a planned token is drafted, and that a draft token is accepted. Few drafts correct high
 # values; with low ones, drafts that gain might never be tried.
@@ -17,6 +18,8 @@ VARIANCE, _MIN_VARIANCE = 1.0, 0.25
 _VARIANCE_SAMPLES = 8
 # Prior information: of a position's log-odds being those of the position before it, the first one's the initial ones.
 LEAN, ANCHOR = 0.25, 1.0
+# Maximum information of a position from a former server: that of about 40 draft tokens.
+_REMEMBERED = 8.0
 # Steps of the server in which the information of a position halves.
 _POSITION_HALF_LIFE = 1024
 # Bounds of log-odds on both sides, and of the probabilities that updates are computed at.
@@ -70,14 +73,23 @@ class Acceptance(NamedTuple):
     half_life: float
 
     @classmethod
-    def of(cls, num_positions: Sequence[int], is_tree: Sequence[bool], half_life: float) -> "Acceptance":
-        """Starts without observations; see the attributes."""
+    def of(
+        cls,
+        num_positions: Sequence[int],
+        is_tree: Sequence[bool],
+        half_life: float,
+        learned: Learned | None = None,
+    ) -> "Acceptance":
+        """Starts without observations, or from what was learned before; see the attributes."""
         initial = np.tile([math.log(prior / (1 - prior)) for prior in (_PRESENT, _ACCEPTED)], len(num_positions))
         log_odds = np.repeat(initial[:, None], max(num_positions), axis=1)
         trees = np.array(is_tree, np.bool_)
         sizes = np.array(num_positions, np.int64)
-        variance = np.full(len(initial), VARIANCE)
-        return cls(log_odds, np.zeros_like(log_odds), initial, variance, sizes, trees, float(half_life))
+        variance, information = np.full(len(initial), VARIANCE), np.zeros_like(log_odds)
+        if learned is not None:
+            log_odds[:], variance[:] = np.clip(learned.log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS), learned.variance
+            information[:] = np.minimum(learned.information, _REMEMBERED)
+        return cls(log_odds, information, initial, variance, sizes, trees, float(half_life))
 
     def average(self, proposer: int) -> tuple[float, ...]:
         """[K], probabilities of acceptance for an average request: of chains given all before, of trees per node."""

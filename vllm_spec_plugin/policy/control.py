@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from vllm_spec_plugin.draft_plan import DraftPlan
+from vllm_spec_plugin.policy.memory import Learned
 
 
 class Off(Enum):
@@ -214,4 +215,8 @@ class DraftLengthControl(Protocol):
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a request that ended."""
+        ...
+
+    def learned(self) -> Learned | None:
+        """Returns what a later server may begin with; None if nothing was learned."""
         ...

@@ -9,19 +9,23 @@ from vllm_spec_plugin.policy.control import (
     StepBatch,
 )
 from vllm_spec_plugin.policy.fixed import FixedControl
+from vllm_spec_plugin.policy.memory import Learned
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 
 # Steps in which every compiled function is called.
 _COMPILING_STEPS = 24
 
 
-def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: bool = False) -> DraftLengthControl:
+def create_control(
+    config: PluginConfig, max_step_tokens: int, drafts_in_step: bool = False, learned: Learned | None = None
+) -> DraftLengthControl:
     """Creates the policy of a configuration, for its proposers; compiles what it needs.
 
     Args:
         config: configuration with the section `draft_length`.
         max_step_tokens: maximum tokens of a step.
         drafts_in_step: whether the time of a step includes that of the last proposer, which drafts beside others.
+        learned: what a former server's policy learned; None for nothing.
     """
     draft_length = config.draft_length
     if isinstance(draft_length, RandomDraftLength):
@@ -31,14 +35,19 @@ def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: b
     # At start-up, so that no request waits for the compiler.
     arguments = config, draft_length, max_step_tokens, drafts_in_step
     _compile(_optimal(*arguments), config, drafts_in_step)
-    return _optimal(*arguments)
+    return _optimal(*arguments, learned)
 
 
 def _optimal(
-    config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int, drafts_in_step: bool
+    config: PluginConfig,
+    draft_length: OptimalDraftLength,
+    max_step_tokens: int,
+    drafts_in_step: bool,
+    learned: Learned | None = None,
 ) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
-    from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
+    from vllm_spec_plugin.policy.costs import ProposerTraits
+    from vllm_spec_plugin.policy.optimal import OptimalControl
 
     last = len(config.proposers) - 1
     traits = [
@@ -50,7 +59,7 @@ def _optimal(
         )
         for i, proposer in enumerate(config.proposers)
     ]
-    return OptimalControl(traits, draft_length.half_life, max_step_tokens)
+    return OptimalControl(traits, draft_length.half_life, max_step_tokens, learned)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: bool) -> None:

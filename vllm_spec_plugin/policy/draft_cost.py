@@ -1,5 +1,7 @@
 """Models the time of a proposer whose drafting is measured by itself."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
@@ -20,15 +22,18 @@ class DraftCost:
     caught_up: text tokens that the proposer computes beyond one per drafting request.
     """
 
-    def __init__(self, pass_seconds: float = 1e-3) -> None:
+    def __init__(self, pass_seconds: float = 1e-3, learned: Sequence[float] = ()) -> None:
         """Starts from a prior.
 
         Args:
             pass_seconds: prior seconds of a pass; the first step corrects it by any factor.
+            learned: `coefficients` that were learned before, which take its place; empty for none.
         """
+        if learned:
+            pass_seconds = max(learned[0] + learned[1], _SHORTEST) / sum(_SHAPE[:2])
         mean = pass_seconds * np.array(_SHAPE)
         self._features: Floats = np.ones(len(mean))
-        self._regression = Regression.of(mean, np.diag(4 * mean**2), range(len(mean)))
+        self._regression = Regression.of(learned or mean, np.diag(4 * mean**2), range(len(mean)))
 
     @property
     def coefficients(self) -> Floats:

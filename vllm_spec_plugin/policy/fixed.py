@@ -45,3 +45,6 @@ class FixedControl:
 
     def forget(self, request_id: str) -> None:
         """Keeps no state."""
+
+    def learned(self) -> None:
+        """Learns nothing."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from vllm_spec_plugin.jit import Floats, compiled
 from vllm_spec_plugin.policy.control import Off
+from vllm_spec_plugin.policy.memory import Verdict
 from vllm_spec_plugin.policy.step_cost import StepTimes, plain_seconds
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
@@ -28,6 +29,8 @@ _SIGMAS, _NOISE = 2.0, 0.05
 _MIN_PRICE = 0.02
 # Maximum steps between two blocks without drafts; steps from a loss to the first retrial, and their maximum.
 _MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 16, 8192
+# Maximum steps for which a former server's verdict holds without a comparison.
+_MAX_REMEMBERED = 256
 # Maximum gain, in steps without drafts, that a later loss may use up before it counts.
 _MAX_CREDIT = 8.0
 # Prior of the ratio of accepted to expected tokens, in expected tokens, and its decay per step.
@@ -108,8 +111,14 @@ class OnOffComparison:
         verdict: result of the latest comparison; None without one.
     """
 
-    def __init__(self) -> None:
-        self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
+    def __init__(self, learned: Verdict | None = None, *, must_gain: bool = False) -> None:
+        """Starts without steps.
+
+        Args:
+            learned: verdict of a former server, which holds until there are enough steps; None without one.
+            must_gain: whether drafting gains by any likely acceptance: its trial begins at once.
+        """
+        self.is_off, self._left, self._num_cold = not must_gain, _ON_BLOCK if must_gain else _FIRST_OFF, 0
         self.verdict: DraftingGain | None = None
         # The latest steps with drafts and without, the last one last: tokens, requests, context, seconds, expected.
         self._on, self._without = np.zeros((_ON_WINDOW, 5)), np.zeros((_OFF_WINDOW, 5))
@@ -125,6 +134,22 @@ class OnOffComparison:
         self._credit = 0.0
         # Catch-up that is not yet charged, in seconds.
         self._catch_up_due = 0.0
+        if learned is not None:
+            self._expected, self._accepted = max(learned.expected, _TRUST), max(learned.accepted, 1.0)
+            self._has_lost = self.is_off = learned.retry > 0
+            self._left = min(learned.retry, _MAX_REMEMBERED) or _MAX_REMEMBERED
+            if not self.is_off:
+                self.verdict = DraftingGain(learned.gain, learned.error)
+            self._retry = max(learned.retry, _FIRST_RETRY)
+
+    def learned(self) -> Verdict | None:
+        """Returns the verdict for a later server; None without a loss or a significant gain."""
+        if self._has_lost:
+            return Verdict(gain=0.0, error=0.0, retry=self._retry, expected=self._expected, accepted=self._accepted)
+        if self.verdict is None or not self.verdict.is_sure:
+            return None
+        gain, error = self.verdict
+        return Verdict(gain=gain, error=error, retry=0, expected=self._expected, accepted=self._accepted)
 
     @property
     def off(self) -> Off:

@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 1e-9, 1e6
 _NOISE, _CLIP = 0.05, 3.0
 _NUM_RESIDUALS, _SIGMA_PER_MEDIAN = 31, 1.4826
 # Number of first observations whose median ratio to the prior's predictions sets the prior's level.
-_NUM_FIRST = 5
+NUM_FIRST = 5
 # Minimum scale of an observation, as a share of the prior's prediction.
 _SCALE_FLOOR = 0.02
 
@@ -67,7 +67,7 @@ class Regression(NamedTuple):
         """
         own, prior = np.array(mean, np.float64), np.array(covariance, np.float64)
         indices, count = np.array(non_negative, np.int64), np.zeros(1, np.int64)
-        first, residuals = np.zeros((_NUM_FIRST, 2 + len(own))), np.zeros(_NUM_RESIDUALS + 1)
+        first, residuals = np.zeros((NUM_FIRST, 2 + len(own))), np.zeros(_NUM_RESIDUALS + 1)
         return cls(own.copy(), prior.copy(), own, prior, indices, count, first, residuals)
 
 
@@ -87,7 +87,7 @@ def learn(model: Regression, features: Floats, value: float) -> float:
     expected = (model.mean * features).sum()
     if SMALLEST < value < LARGEST and expected > 0:
         model.num_seen[0] += 1
-        if model.num_seen[0] <= _NUM_FIRST:
+        if model.num_seen[0] <= NUM_FIRST:
             _set_level(model, features, value, value / expected)
         else:
             _update(model, features, value)
@@ -102,7 +102,7 @@ def _set_level(model: Regression, features: Floats, value: float, ratio: float) 
     # The lower median of an even number: disturbances make steps longer.
     level = np.sort(first[:count, 0])[(count - 1) // 2]
     model.weights[:] = model.mean * level
-    if count == _NUM_FIRST:
+    if count == NUM_FIRST:
         model.mean[:] *= level
         model.prior[:] *= level * level
         model.covariance[:] = model.prior

@@ -65,13 +65,21 @@ class StepCost:
         times: the present model; read-only.
     """
 
-    def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = (), *, has_drafter: bool = False) -> None:
+    def __init__(
+        self,
+        max_tokens: int,
+        probe: Sequence[tuple[float, float]] = (),
+        others: Sequence[float] = (),
+        *,
+        has_drafter: bool = False,
+    ) -> None:
         """Starts from the probe, or without one from a guess.
 
         Args:
             max_tokens: maximum tokens of a step.
             probe: (num_tokens, seconds) of dummy steps at start-up, in any order, sizes may repeat; impossible pairs
                 are ignored.
+            others: prior of `StepTimes.others`; empty for a guess.
             has_drafter: whether measured seconds include drafting.
 
         Raises:
@@ -82,8 +90,9 @@ class StepCost:
         at, probed = np.array(_knots(max_tokens), np.float64), _clean(probe)
         shape, count = _shape(at, probed), len(_OTHERS) if has_drafter else _NUM_OTHERS
         covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), _OF_OTHERS[:count])
-        mean = np.append(shape, np.array(_OTHERS[:count]) * shape[0])
-        self._regression = Regression.of(mean, covariance, range(len(at), len(mean)))
+        guess = np.array(_OTHERS[:count]) * shape[0]
+        mean = np.append(shape, others if len(others) == count else guess)
+        self._regression, self._prior_level = Regression.of(mean, covariance, range(len(at), len(mean))), float(mean[0])
         self.times = StepTimes(np.append(at, _FAR), np.empty(len(at) + 1), self._regression.weights[len(at) :])
         _draw(self._regression.weights, self.times)
 
@@ -91,6 +100,11 @@ class StepCost:
     def num_observations(self) -> int:
         """Number of observed steps; before the first one the prior holds."""
         return int(self._regression.num_seen[0])
+
+    @property
+    def level(self) -> float:
+        """Measured seconds over the prior's: the median of the first five observations; 1 before the fifth."""
+        return float(self._regression.mean[0]) / self._prior_level
 
     def observe(
         self,
@@ -226,16 +240,16 @@ def _knots(max_tokens: int) -> list[int]:
     return [*knots, max_tokens] if knots else [1, 2]
 
 
-def _clean(probe: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def _clean(probe: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Returns the probe's median time by number of tokens, ascending."""
-    times: dict[int, list[float]] = {}
+    times: dict[float, list[float]] = {}
     for num_tokens, seconds in probe:
         if num_tokens >= 1 and SMALLEST < seconds < LARGEST:
             times.setdefault(num_tokens, []).append(seconds)
     return [(num_tokens, float(np.median(times[num_tokens]))) for num_tokens in sorted(times)]
 
 
-def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
+def _shape(at: Floats, probed: list[tuple[float, float]]) -> Floats:
     """Returns [num_knots], seconds at the knots: the non-decreasing interpolation of the probe."""
     guess: Floats = _UNKNOWN_FIXED_SHARE + (1 - _UNKNOWN_FIXED_SHARE) * at
     if not probed:

@@ -20,10 +20,11 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.policy.control import DraftLengthControl
+from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
+from vllm_spec_plugin.scheduling.memory_file import memory_of
 from vllm_spec_plugin.scheduling.steps import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
 from vllm_spec_plugin.scheduling.token_only_drafts import TokenOnlyDrafts
@@ -44,19 +45,20 @@ class SpecScheduling(Scheduler):
     def _connect(
         self,
         config: PluginConfig,
-        control: DraftLengthControl,
         token_only: Sequence[ProposerConfig],
         drafter: DrafterTraits | None = None,
     ) -> None:
-        """Connects policy and proposers, once vLLM's scheduler is there.
+        """Creates the policy and connects it and the proposers, once vLLM's scheduler is there.
 
         Args:
             config: the plugin's configuration.
-            control: the policy.
             token_only: the first proposers of the configuration, which draft here.
             drafter: see `DraftLengthAdapter`.
         """
         disable_placeholder_drafts(self)
+        self._memory = memory_of(self.vllm_config, config)
+        learned = None if self._memory is None else self._memory.read()
+        control = create_control(config, self.max_num_scheduled_tokens, drafter is not None, learned)
         self._counters = CountersByMethod()
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
@@ -184,12 +186,15 @@ class SpecScheduling(Scheduler):
     def make_stats(self, *args: Any, **kwargs: Any) -> SchedulerStats | None:
         """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""
         stats = super().make_stats(*args, **kwargs)
+        is_busy = bool(self.running or self.waiting)
+        if self._memory is not None and self._memory.is_due(is_busy=is_busy):
+            self._memory.write(self._adapter.control.learned())
         if stats is None:
             # Without statistics counters must not accumulate.
             self._counters.clear()
         elif self._counters:
             now = time.monotonic()
-            if now - self._counters_sent >= self.counters_seconds or not (self.running or self.waiting):
+            if now - self._counters_sent >= self.counters_seconds or not is_busy:
                 self._counters_sent = now
                 self._adapter.note_estimates()
                 carry(stats, self._counters.take_payload())

@@ -15,7 +15,6 @@ from vllm_spec_plugin.compat.resting import DrafterAfterRest, after_rest
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, SchedulerOutput, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.draft_plan import length_of
-from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.resting import DrafterRest
@@ -33,7 +32,7 @@ class NativeScheduler(SpecScheduling):
         config = config_in(vllm_config.additional_config)
         *token_only, drafter = config.proposers
         traits = DrafterTraits(self.is_async, holds_min_tokens_too_long(vllm_config), samples_drafts(vllm_config))
-        self._connect(config, create_control(config, self.max_num_scheduled_tokens, True), token_only, traits)
+        self._connect(config, token_only, traits)
         self._native, self._native_method = len(token_only), drafter.method
         self._can_shorten = can_shorten(vllm_config)
         self._rest: DrafterRest | None = None

@@ -7,7 +7,6 @@ from typing import Any
 
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, SchedulerOutput, VllmConfig
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 
 
@@ -17,7 +16,7 @@ class TokenOnlyScheduler(SpecScheduling):
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config = config_in(vllm_config.additional_config)
-        self._connect(config, create_control(config, self.max_num_scheduled_tokens), config.proposers)
+        self._connect(config, config.proposers)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""

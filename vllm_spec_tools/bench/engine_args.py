@@ -77,4 +77,6 @@ def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> di
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         "TOKENIZERS_PARALLELISM": "false",
+        # Each run begins cold.
+        "VLLM_SPEC_MEMORY": os.environ.get("VLLM_SPEC_MEMORY", "0"),
     }

@@ -16,7 +16,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
     config = parse_config({"proposer": NGRAM}, "spec.yaml")
     assert config.model_dump() == {
         "proposer": {"method": "ngram", "min_order": 2, "shared": False, "shared_tokens": None, "shared_scope": None},
-        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0},
+        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "memory": True},
         "verification": {"lenience": 1.0, "method": None},
         "stream_granularity": "free",
         "stream_tokens": None,

@@ -16,7 +16,8 @@ from vllm_spec_plugin.policy.control import (
     StepBatch,
     StepForecast,
 )
-from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
+from vllm_spec_plugin.policy.costs import ProposerTraits
+from vllm_spec_plugin.policy.optimal import OptimalControl
 
 
 class Cost(NamedTuple):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.unit.policy.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
-from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
+from vllm_spec_plugin.policy.costs import ProposerTraits
+from vllm_spec_plugin.policy.optimal import OptimalControl
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)

@@ -85,7 +85,7 @@ def test_nothing_is_left_to_compile_for_the_first_request() -> None:
     before = [len(function.signatures) for function in compiled]
     assert sum(count > 0 for count in before) > 5
     ready = {function.__name__ for function, count in zip(compiled, before, strict=True) if count}
-    assert ready >= {"_plan", "_observe", "learn", "_expected", "_compare", "_write_odds"}
+    assert ready >= {"plan_step", "_observe", "learn", "_expected", "_compare", "_write_odds"}
     for step in range(20):
         to_draft = [DraftRequest("a", (8, 8), (0, 100)), DraftRequest("b", (3, 0), (0, 0))][: 1 + step % 2]
         for request, draft_plan in zip(to_draft, control.plan(to_draft, StepBatch(2, 2, 100, 12)), strict=True):

@@ -109,7 +109,7 @@ def test_the_first_pass_of_a_drafter_that_nobody_needs_is_no_time_of_steps_witho
     for i in range(400):
         control.measured(without_drafts(0.010 + 0.002 * (i % 2), i % 2))
     assert compared[-2:] == pytest.approx([0.01, 0.01], rel=0.02)
-    assert control.step_cost.times.others[4:] @ [1, 4, 0] == pytest.approx(0.002, rel=0.1)
+    assert control.costs.step_cost.times.others[4:] @ [1, 4, 0] == pytest.approx(0.002, rel=0.1)
 
 
 def test_text_that_a_drafter_catches_up_with_is_not_a_cost_of_its_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_text_that_a_drafter_catches_up_with_is_not_a_cost_of_its_drafts(monkeyp
         drafting = (Drafting(longest, rows, caught_up, 0.0, is_timed=False),)
         seconds = 0.010 + 0.002 * passes + 1e-5 * (rows + caught_up)
         control.measured(MeasuredStep(4, 4, 400, seconds, drafting, drafter_passes=passes))
-    assert control.step_cost.times.others[4:6] == pytest.approx([0.002, 1e-5], rel=0.1)
+    assert control.costs.step_cost.times.others[4:6] == pytest.approx([0.002, 1e-5], rel=0.1)
     assert [step.catch_up_seconds for step in compared[-4:]] == pytest.approx([0, 0.004, 0, 0], rel=0.1)
 
 

@@ -14,7 +14,8 @@ from tests.unit.policy.simulator import (
     simulate,
 )
 from vllm_spec_plugin.policy.control import DraftRequest, StepBatch
-from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
+from vllm_spec_plugin.policy.costs import ProposerTraits
+from vllm_spec_plugin.policy.optimal import OptimalControl
 
 SEED = 7
 STEPS = 1500

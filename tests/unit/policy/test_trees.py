@@ -9,7 +9,8 @@ import pytest
 from tests.unit.policy.simulator import Cost, Server, alone, control_for, simulate
 from vllm_spec_plugin.draft_plan import length_of
 from vllm_spec_plugin.policy.control import Drafting, DraftRequest, MeasuredStep, StepBatch
-from vllm_spec_plugin.policy.optimal import OptimalControl, ProposerTraits
+from vllm_spec_plugin.policy.costs import ProposerTraits
+from vllm_spec_plugin.policy.optimal import OptimalControl
 
 SEED, STEPS, SETTLED = 7, 600, 300
 # Depth of the trunk; the probability that a trunk node is right if all above it are; and that of its two siblings.

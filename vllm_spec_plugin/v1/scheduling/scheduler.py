@@ -13,7 +13,6 @@ from vllm_spec_plugin.compat.scheduler import (
 )
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
-from vllm_spec_plugin.policy.create import create_control
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.eligibility import scope_of
 from vllm_spec_plugin.v1.kv.manager import SpecKVCacheManager
@@ -40,8 +39,8 @@ class SpecScheduler(SpecScheduling):
         uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
         with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
             super().__init__(vllm_config, *args, **kwargs)
-        control = create_control(config, self.max_num_scheduled_tokens)
-        self._connect(config, control, config.proposers if config.is_token_only else ())
+        self._connect(config, config.proposers if config.is_token_only else ())
+        control = self._adapter.control
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager)
         self._prompts = None if control.is_constant else PromptPriority(self, self.kv_cache_manager, control)
