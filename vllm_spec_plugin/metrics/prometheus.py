@@ -2,12 +2,14 @@
 
 import functools
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from vllm_spec_plugin.metrics.counters import KINDS, PROPOSER_ERRORS, WITHOUT_DRAFTS, StepCounters
+from vllm_spec_plugin.metrics.drift import AcceptanceDrift
 
 # As on vLLM's own metrics, and before all others.
 ENGINE_LABELS = ("model_name", "engine")
@@ -64,6 +66,9 @@ class Exporter:
         rate, length = "Accepted / drafted tokens of each ended request.", "1 + accepted / steps of each ended request."
         self._rates = histogram("request_acceptance_rate", rate, _RATES)
         self._lengths = histogram("request_acceptance_length", length, _LENGTHS)
+        drift = "Acceptance rate of the last 64 ended requests over the long-run mean, in standard errors."
+        self._drift = gauge("acceptance_drift", drift, "method", mode="mostrecent")
+        self._drifts: dict[tuple[str, ...], AcceptanceDrift] = defaultdict(AcceptanceDrift)
         self._chosen = histogram("draft_length", "Tokens to draft per request and step.", _DRAFT_LENGTHS)
         without = "Requests served without drafts, as drafts could change their output."
         self._without_drafts = counter("requests_without_drafts", without, "reason")
@@ -128,6 +133,9 @@ class Exporter:
         for rate, length in step.ended:
             self._rates.labels(*of, step.method).observe(rate)
             self._lengths.labels(*of, step.method).observe(length)
+            self._drifts[*of, step.method].ended(rate)
+        if step.ended and (sigmas := self._drifts[*of, step.method].sigmas) is not None:
+            self._drift.labels(*of, step.method).set(sigmas)
         chosen = self._chosen.labels(*of, step.method)
         for length, count in enumerate(step.chosen_lengths):
             chosen.observe_many(length, count)
