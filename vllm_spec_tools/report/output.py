@@ -54,21 +54,25 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Files to write, as a group of a command's options; None is not written."""
+class Pages:
+    """Files of a report without pictures, as a group of a command's options; None is not written."""
 
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures to this file.")] = None
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None
+
+
+@dataclass(frozen=True)
+class Files(Pages):
+    """Files of a report with measurements and a picture."""
+
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a row per arm, workload, level, round and metric.")
     ] = None
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures into this file.")] = None
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report with its picture as one HTML file.")
-    ] = None
 
 
-def check_files(files: Files, option: str = "--{}") -> None:
+def check_files(files: Pages, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
 
     Args:
@@ -79,7 +83,8 @@ def check_files(files: Files, option: str = "--{}") -> None:
     """
     for name, path in vars(files).items():
         check_output(option.format(name), path)
-        if path is not None and name in ("png", "html") and importlib.util.find_spec("matplotlib") is None:
+        has_picture = path is not None and name in ("png", "html") and isinstance(files, Files)
+        if has_picture and importlib.util.find_spec("matplotlib") is None:
             raise UserError(f"{option.format(name)} needs matplotlib: pip install 'vllm-spec-tools[plot]'")
 
 

@@ -9,7 +9,6 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -227,19 +226,6 @@ def test_help_is_cheap_and_names_every_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     for command in ("check", "train-medusa", "bench", "demo"):
         assert re.search(rf"\b{command}\b", done.stdout)
-
-
-def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(text: str, count: int = 1) -> None:
-        """A stand-in's own help."""
-        print(f"{text=} {count=}")
-
-    module = ModuleType("stand_in")
-    vars(module).update(demo=stand_in)
-    monkeypatch.setitem(sys.modules, "vllm_spec_tools.cli.demo", module)
-    assert run("demo", "--count", "3", "--", "--x").stdout == "text='--x' count=3\n"
-    assert "A stand-in's own help" in run("demo", "--help").stdout
-    assert run("demo", "--count", "x", "y").exit_code == 2
 
 
 def test_a_sound_installation_has_no_problems() -> None:

@@ -21,7 +21,7 @@ def test_mistakes_are_told_before_a_server_starts(tmp_path: Path) -> None:
     for options, message in (
         (["--config", tmp_path / "missing.yaml"], "missing.yaml"),
         (["--config", wrong], "got the text 'toy'"),
-        (["--png", tmp_path / "no" / "a.png"], "--png"),
+        (["--html", tmp_path / "no" / "a.html"], "--html"),
         (["--model", "./nothing"], "--model ./nothing: no such folder"),
     ):
         result = run("demo", *options)
