@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import EnforceEager, Model, ReportFiles, grouped
+from vllm_spec_tools.cli.options import EnforceEager, Model, ReportPages, grouped
 
 
 @grouped
@@ -60,7 +60,7 @@ def certify(
     ] = None,
     enforce_eager: EnforceEager = False,
     *,
-    files: ReportFiles,
+    files: ReportPages,
 ) -> None:
     """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report.chart import Panel, picture
+from vllm_spec_tools.report.chart import Chart, picture
 from vllm_spec_tools.report.measurements import Measurements
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import Table, escape_markdown
@@ -46,7 +46,7 @@ class Report:
     provenance: Mapping[str, Any]
     conclusion: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    charts: Sequence[Panel] = ()
+    charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
     problems: Sequence[str] = ()
     measurements: Measurements = field(default_factory=Measurements)

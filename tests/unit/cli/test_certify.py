@@ -62,12 +62,12 @@ def test_options_after_two_dashes_are_the_engines_and_prompts_are_rendered_for_t
 
 
 def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None:
-    paths = [tmp_path / "r.json", tmp_path / "p.png"]
-    result = run(*ARGUMENTS, "--json", paths[0], "--png", paths[1])
+    paths = [tmp_path / "r.json", tmp_path / "r.html"]
+    result = run(*ARGUMENTS, "--json", paths[0], "--html", paths[1])
     assert result.exit_code == 0
     assert "Exact in 2 of 2 checks." in result.output
     assert json.loads(paths[0].read_text())["verdict"] == "exact"
-    assert paths[1].exists()
+    assert "Exact in 2 of 2 checks." in paths[1].read_text()
 
 
 @pytest.mark.parametrize(
