@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 from vllm_spec_plugin.models import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -66,22 +66,9 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "plugin.yaml: OK" in result.stdout
     missing, wrong = result.stderr.splitlines()
-    assert missing == f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file"
-    assert wrong.startswith(f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, ")
+    assert missing.startswith(f"{tmp_path}/none.yaml: ")
+    assert wrong.startswith(f"{bad}: proposer.method: ")
     assert wrong.endswith("; did you mean ngram?")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["-tp", "2"], "-tp is an option of vllm serve; allowed: with --model only"),
-        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: given by FILE"),
-        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' after an option; allowed: FILEs first"),
-    ],
-)
-def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert_mistake(run("check", write(tmp_path, GOOD), *arguments), said)
-    assert_mistake(run("check", "--model", "x"), "Missing argument 'FILE...'")
 
 
 def test_options_of_a_server_need_a_model() -> None:
