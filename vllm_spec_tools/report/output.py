@@ -4,6 +4,7 @@ import base64
 import html
 import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,10 +126,7 @@ def write(
     if png is not None and image is not None:
         png.write_bytes(image)
     if markdown is not None:
-        address = None
-        if png is not None and image is not None:
-            below = png.absolute().is_relative_to(markdown.absolute().parent)
-            address = png.absolute().relative_to(markdown.absolute().parent).as_posix() if below else str(png)
+        address = None if png is None or image is None else os.path.relpath(png, markdown.parent)
         markdown.write_text(as_markdown(report, address), encoding="utf-8")
     if html is not None:
         html.write_text(as_html(report, image), encoding="utf-8")
