@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.schema.errors import show as shown
+from vllm_spec_plugin.schema.errors import UserError, show
 from vllm_spec_tools.progress import Tasks
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
 from vllm_spec_tools.training.objective import Objective
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.report import figures_of, show
+from vllm_spec_tools.training.report import figures_of, print_figures
 from vllm_spec_tools.training.rows import DATA, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
 
 WARMUP_SHARE = 0.03
@@ -113,7 +112,7 @@ class Checkpoint:
         elif self._arguments.is_file():
             before = json.loads(self._arguments.read_text(encoding="utf-8"))
             differing = [
-                f"{key} {shown(before.get(key))} there and {shown(arguments.get(key))} here"
+                f"{key} {show(before.get(key))} there and {show(arguments.get(key))} here"
                 for key in sorted(before.keys() | arguments.keys())
                 if before.get(key) != arguments.get(key)
             ]
@@ -200,7 +199,7 @@ def train(
     objective.save(out, {**figures, "provenance": origin | dict(more_origin or {})})
     shutil.rmtree(checkpoint.folder)
     found: dict[str, dict[str, Any]] = figures["held_out"]
-    show(found, objective.unit, console)
+    print_figures(found, objective.unit, console)
     return found
 
 

@@ -57,7 +57,7 @@ def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:
     return tokens / max(1, steps)
 
 
-def show(held_out: Mapping[str, Mapping[str, Any]], unit: str, console: Console) -> None:
+def print_figures(held_out: Mapping[str, Mapping[str, Any]], unit: str, console: Console) -> None:
     """Prints the figures of each kind of text.
 
     Args:
