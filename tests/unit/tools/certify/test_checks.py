@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.tools.certify.markov import PROMPT, MarkovLaw, output
-from vllm_spec_tools.certify.baseline import Baseline
+from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, _half_structured
 from vllm_spec_tools.certify.checks import check_json, follows_schema, sampling_check
 from vllm_spec_tools.certify.results import Check
 from vllm_spec_tools.certify.samples import TokenSamples
@@ -134,3 +134,9 @@ def test_of_three_predictions_one_is_right_one_is_turned_round_and_one_is_missin
         {"spec_prediction": [8, 7]},
         None,
     ]
+
+
+def test_every_second_request_has_the_schema_which_ends_it() -> None:
+    free, structured = _half_structured([CertifyRequest(PROMPT, {"ignore_eos": True})] * 2)
+    assert free.params == {"ignore_eos": True}
+    assert structured.params == {"ignore_eos": False, "structured_outputs": {"json": SCHEMA}}
