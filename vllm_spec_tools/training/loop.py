@@ -16,12 +16,13 @@ from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError, show
 from vllm_spec_tools.progress import Tasks
+from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
 from vllm_spec_tools.training.objective import Objective
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.report import figures_of, print_figures
+from vllm_spec_tools.training.report import figures_of, report_of
 from vllm_spec_tools.training.rows import DATA, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
 
 WARMUP_SHARE = 0.03
@@ -199,7 +200,7 @@ def train(
     objective.save(out, {**figures, "provenance": origin | dict(more_origin or {})})
     shutil.rmtree(checkpoint.folder)
     found: dict[str, dict[str, Any]] = figures["held_out"]
-    print_figures(found, objective.unit, console)
+    write(report_of(found, objective.unit, origin), terminal=console)
     return found
 
 

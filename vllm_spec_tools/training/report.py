@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
-from vllm_spec_tools.report import Table
+from vllm_spec_tools.report import Report, Table
 from vllm_spec_tools.training.objective import Ranks
 
 SHOWN_RANKS = 5
@@ -57,25 +56,27 @@ def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:
     return tokens / max(1, steps)
 
 
-def print_figures(held_out: Mapping[str, Mapping[str, Any]], unit: str, console: Console) -> None:
-    """Prints the figures of each kind of text.
+def report_of(held_out: Mapping[str, Mapping[str, Any]], unit: str, origin: Mapping[str, Any]) -> Report:
+    """Makes the report that is printed.
 
     Args:
+        held_out: figures by kind of text.
         unit: what a draft token is of, such as a head.
+        origin: provenance.
     """
-    lines = []
+    tables, gains = [], []
     for kind, figures in held_out.items():
         rows = [["target, token t+1", *_percent(figures["next_token_top"]), ""]]
         for number, (top, loss) in enumerate(zip(figures["top"], figures["loss"], strict=True), 1):
             rows.append([f"{unit} {number}, token t+{number + 1}", *_percent(top), f"{loss:.3f}"])
         header = ["", *(f"top-{rank + 1}" for rank in range(SHOWN_RANKS)), "loss"]
-        console.print(Table(f"Held out, {kind}: {figures['positions']:,} positions", header, rows).rich())
+        tables.append(Table(f"Held out, {kind}: {figures['positions']:,} positions", header, rows))
         if shares := figures.get("acceptance_by_position"):
-            lines.append(f"Accepted by position, {kind}: {', '.join(_percent(shares))}.")
+            gains.append(f"Accepted by position, {kind}: {', '.join(_percent(shares))}.")
         if gain := figures.get("tokens_per_step"):
-            lines.append(f"{kind}: {gain:.2f} tokens per target pass with a chain of all {unit}s.")
-    lines.append(f"Top-N: how often the right token is among the {unit}'s N most likely. Loss: nats per token.")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+            gains.append(f"{kind}: {gain:.2f} tokens per target pass with a chain of all {unit}s.")
+    note = f"Top-N: how often the right token is among the {unit}'s N most likely. Loss: nats per token."
+    return Report("train", "Figures on held-out text", origin, gains, tables, notes=[note])
 
 
 def _percent(shares: Sequence[float]) -> list[str]:
