@@ -10,7 +10,8 @@ import typer
 
 from vllm_spec_tools.report.output import Files, Pages, check_files
 
-ReportFiles, ReportPages = Files, Pages
+ReportFiles = Files
+ReportPages = Pages
 Model = Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)]
 Arms = Annotated[
     list[str] | None,
