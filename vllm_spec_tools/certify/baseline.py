@@ -259,7 +259,7 @@ def read_baseline(path: Path, made_with: dict[str, Any]) -> Baseline | None:
     """Returns the baseline of a file; None if there is no file.
 
     Args:
-        path: a file that `write_baseline` wrote, on this machine: reading one may run code that is in it.
+        path: a file that an earlier certification wrote, on this machine: reading one may run code that is in it.
         made_with: what the baseline depends on, by name.
 
     Raises:
@@ -267,11 +267,10 @@ def read_baseline(path: Path, made_with: dict[str, Any]) -> Baseline | None:
     """
     if not path.exists():
         return None
+    content = path.read_bytes()
     try:
-        known, baseline = pickle.loads(path.read_bytes())
+        known, baseline = pickle.loads(content)
         assert isinstance(baseline, Baseline)
-    except OSError as error:
-        raise UserError(f"--baseline {path}: cannot be read: {error.strerror}") from None
     except Exception:  # pickle raises anything for files that are no baselines
         allowed = "a file that certify --baseline wrote, or a new one"
         raise UserError(f"--baseline {path}: got no baseline of this version; allowed: {allowed}") from None
@@ -279,11 +278,3 @@ def read_baseline(path: Path, made_with: dict[str, Any]) -> Baseline | None:
         text = f"got a baseline of other {', '.join(other)}; allowed: one of the same, or a new file"
         raise UserError(f"--baseline {path}: {text}")
     return baseline
-
-
-def write_baseline(path: Path, made_with: dict[str, Any], baseline: Baseline) -> None:
-    """Writes a baseline for certifications of other configurations of the same model."""
-    try:
-        path.write_bytes(pickle.dumps((made_with, baseline)))
-    except OSError as error:
-        raise UserError(f"--baseline {path}: cannot be written: {error.strerror}") from None

@@ -1,20 +1,14 @@
-"""The report of a certification: verdict, table, p-values and JSON."""
+"""The report of a certification: verdict, table and JSON."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm_spec_tools import report as kit
 from vllm_spec_tools.certify.results import SEEDED, VERDICTS, Certificate, Check
 from vllm_spec_tools.certify.subject import AS_GIVEN
-from vllm_spec_tools.report.chart import Panel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "outputs", "p", "p, two samples", "finds")
-_MEASURED = ("drafted", "accepted", "outputs", "p_value", "p_two_samples", "smallest_fault")
 # Power is low where no smaller share of wrong draft tokens is found.
 _LOW_POWER = 0.2
 # Smaller ones have two decimals.
@@ -23,19 +17,12 @@ _SMALL = 1e-2
 
 def report_of(report: Certificate) -> kit.Report:
     """Makes the report, the verdict first."""
-    measured = kit.Measurements()
-    for check in report.checks:
-        values = {name: getattr(check, name) for name in _MEASURED}
-        measured.add(check.engine, check.name, 1, 0, values)
-    charts = [PValues(report)] if any(check.p_value is not None for check in report.checks) else []
     return kit.Report(
         "certify",
         "Certification that outputs are exact",
         report.provenance | {"engine": report.facts},
         [verdict(report), *sentences(report)],
         [kit.Table("Checks", _HEADER, [_row(check) for check in report.checks], text_columns=4)],
-        charts,
-        measurements=measured,
         data=_data(report),
     )
 
@@ -129,66 +116,3 @@ def _row(check: Check) -> list[str]:
     counts = (f"{count:,}" for count in (check.drafted, check.accepted, check.outputs))
     finds = "" if check.smallest_fault is None else _share(check.smallest_fault)
     return [check.engine, check.name, outcome, check.detail, *counts, *p_values, finds]
-
-
-_LEAST = 1e-16
-# Dark and light, so that engines differ in greyscale, too.
-_COLOURS = ("#08306b", "#E69F00", "#74c476", "#7f7f7f")
-_LAW, _SAMPLES, _FEW = "against the target's probabilities", "against samples without speculation", "too few drafts"
-_ROUNDING = "of the differences by rounding"
-
-
-@dataclasses.dataclass(frozen=True)
-class PValues(Panel):
-    """Each check's p-values against the threshold.
-
-    Attributes:
-        report: at least one of its checks has a p-value.
-    """
-
-    report: Certificate
-    title: str = "p-values"
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.coloured, *self._tests, _FEW]
-
-    @property
-    def _tests(self) -> list[str]:
-        return [_ROUNDING] if any(check.name == SEEDED for check in self.report.checks) else [_LAW, _SAMPLES]
-
-    @property
-    def _checks(self) -> list[Check]:
-        return [check for check in self.report.checks if check.p_value is not None]
-
-    @property
-    def coloured(self) -> list[str]:
-        return list(dict.fromkeys(check.engine for check in self._checks))
-
-    @property
-    def height(self) -> float:
-        return 1.4 + 0.45 * len({check.name for check in self._checks})
-
-    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        engines, threshold = self.coloured, self.report.threshold
-        names = list(dict.fromkeys(check.name for check in self._checks))
-        colours = {engine: _COLOURS[styles[engine] % len(_COLOURS)] for engine in engines}
-        for check in self._checks:
-            colour = colours[check.engine]
-            row = names.index(check.name) + 0.22 * (engines.index(check.engine) - (len(engines) - 1) / 2)
-            fill = "white" if check.outcome == "not tested" else colour
-            style: dict[str, Any] = {"color": colour, "markerfacecolor": fill, "markersize": 7, "clip_on": False}
-            for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
-                if p is not None:
-                    axes.plot(max(p, _LEAST), row, marker, **style)
-        axes.axvline(threshold, color="black", linestyle="--")
-        axes.text(threshold, -0.78, "not exact ← ", ha="right", va="top", fontsize=9)
-        axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
-        axes.set_yticklabels(names)
-        axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
-        for engine, colour in colours.items():
-            axes.plot([], [], "s", color=colour, label=engine)
-        for test, marker in zip(self._tests, "o^", strict=False):
-            axes.plot([], [], f"{marker}k", label=test)
-        axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)
-        axes.grid(axis="x", color="#dddddd", linewidth=0.6)

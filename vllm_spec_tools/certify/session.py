@@ -1,6 +1,7 @@
 """Runs the engines of a certification, one after the other, and gathers their checks."""
 
 import contextlib
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +10,7 @@ from typing import Any
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments
-from vllm_spec_tools.certify.baseline import (
-    Baseline,
-    BaselineSizes,
-    Say,
-    read_baseline,
-    run_baseline,
-    write_baseline,
-)
+from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, Say, read_baseline, run_baseline
 from vllm_spec_tools.certify.checks import (
     check_coupled,
     check_greedy,
@@ -104,7 +98,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         with _engine(plan, folder, PLAIN, RAW_LOGITS) as engine:
             baseline = run_baseline(engine, plan.prompts, sizes, plan.tolerance, say)
         if plan.baseline:
-            write_baseline(plan.baseline, made_with, baseline)
+            plan.baseline.write_bytes(pickle.dumps((made_with, baseline)))
     found = [sampling_check(name, PLAIN, samples, baseline, threshold) for name, samples in baseline.control.items()]
     known = baseline.predicting() if subject.uses_predictions else baseline
     for label, (config, max_accepted) in subject.engines.items():

@@ -8,6 +8,7 @@ from vllm_spec_plugin import __version__
 from vllm_spec_tools.cli.bench import bench
 from vllm_spec_tools.cli.certify import certify
 from vllm_spec_tools.cli.check import check
+from vllm_spec_tools.cli.demo import demo
 from vllm_spec_tools.cli.doctor import doctor
 from vllm_spec_tools.cli.errors import Commands
 from vllm_spec_tools.cli.fetch import fetch
@@ -40,7 +41,7 @@ def main(
     """Speculative decoding for vLLM: check configurations, plan and measure speedups, certify exactness."""
 
 
-# A forwarded command parses its own options, `--help` included.
+# Locust parses its own options, `--help` included.
 _FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 # What follows "--" are vLLM's own options.
@@ -48,6 +49,7 @@ app.command("bench", context_settings={"allow_extra_args": True})(bench)
 app.command("certify", context_settings={"allow_extra_args": True})(certify)
 app.command("check", context_settings={"ignore_unknown_options": True})(check)
 app.command("convert")(convert)
+app.command("demo")(demo)
 app.command("doctor", context_settings={"ignore_unknown_options": True})(doctor)
 app.command("fetch")(fetch)
 app.command("init")(init)
@@ -56,18 +58,3 @@ app.command("plan", context_settings={"allow_extra_args": True})(plan)
 app.command("schema")(schema)
 app.command("train-eagle3")(train_eagle3)
 app.command("train-medusa")(train_medusa)
-
-
-def _forward(context: typer.Context, module: str, function: str) -> None:
-    """Passes the rest of the command line to a command whose module is slow to import."""
-    from importlib import import_module
-
-    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    command.command()(getattr(import_module(module), function))
-    typer.main.get_command(command).main(args=context.args, prog_name=context.command_path)
-
-
-@app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
-def demo(context: typer.Context) -> None:
-    """Serve the bundled models without and with speculation, and compare speed and outputs."""
-    _forward(context, "vllm_spec_tools.cli.demo", "demo")

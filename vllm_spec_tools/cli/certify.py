@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import EnforceEager, Model, ReportFiles, grouped
+from vllm_spec_tools.cli.options import EnforceEager, Model, ReportPages, grouped
 
 
 @grouped
@@ -60,7 +60,7 @@ def certify(
     ] = None,
     enforce_eager: EnforceEager = False,
     *,
-    files: ReportFiles,
+    files: ReportPages,
 ) -> None:
     """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
 
@@ -89,10 +89,12 @@ def certify(
     from vllm_spec_tools.progress import shown_engines
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report import write
+    from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
     from vllm_spec_tools.vllm_json import check_native
 
     console = new_console()
+    check_output("--baseline", baseline)
     # Mistakes in the file are reported before a model is looked for.
     subject: Path | str = config.strip() if config.lstrip().startswith("{") else Path(config)
     if isinstance(subject, str):

@@ -13,7 +13,7 @@ from vllm_spec_plugin.schema.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vllm_spec_tools.report import Files, Report
+    from vllm_spec_tools.report import Pages, Report
 
 
 # Modules that only some commands need, and the extra that installs them.
@@ -79,7 +79,7 @@ def new_console(*, stderr: bool = False) -> "Console":
     return Console(stderr=stderr, emoji=False)
 
 
-def write_or_fail(report: "Report", files: "Files") -> None:
+def write_or_fail(report: "Report", files: "Pages") -> None:
     """Writes a report to the terminal and to files.
 
     Raises:

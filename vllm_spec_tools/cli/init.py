@@ -44,8 +44,8 @@ def example(method: str, model: str | None = None, name: str = "plugin.yaml") ->
         "\n", "\n# Editors complete and check it by that file: vllm-spec schema > plugin.schema.json\n", 1
     )
     if model is not None:
-        text = re.sub(r" This one is bundled; its target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
-        text = re.sub(r" These are bundled; their target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
+        bundled = r" (This one is|These are) bundled; (its|their) target is\s+(# )?\s*vllm_spec_plugin/models/target\."
+        text = re.sub(bundled, "", text)
     return text.replace(f"configs/{method}.yaml", name)
 
 

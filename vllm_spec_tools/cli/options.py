@@ -8,9 +8,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from vllm_spec_tools.report.output import Files, check_files
+from vllm_spec_tools.report.output import Files, Pages, check_files
 
 ReportFiles = Files
+ReportPages = Pages
 Model = Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)]
 Arms = Annotated[
     list[str] | None,
@@ -98,7 +99,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             for name, group in groups.items()
         }
         for group in made.values():
-            if isinstance(group, ReportFiles):
+            if isinstance(group, ReportPages):
                 check_files(group)
         command(**values, **made)
 

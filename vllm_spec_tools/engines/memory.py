@@ -194,23 +194,16 @@ def _gb(number: float) -> str:
 
 def _counts(model: str) -> dict[str, int] | None:
     """Numbers of a model's weights by data type in its files; None where that is unknown."""
-    from huggingface_hub import get_safetensors_metadata, snapshot_download
-    from safetensors import safe_open
+    from huggingface_hub import get_safetensors_metadata, parse_local_safetensors_file_metadata, snapshot_download
 
     folder = Path(model)
     if not folder.is_dir():
         with contextlib.suppress(OSError, ValueError):  # it was not downloaded
             folder = Path(snapshot_download(model, local_files_only=True))
-    files = sorted(folder.glob("*.safetensors"))
-    if not files and not Path(model).is_dir():
-        try:
-            return {str(kind): count for kind, count in get_safetensors_metadata(model).parameter_count.items()}
-        except Exception:  # no network, no such name, no such files
-            return None
     counts = Counter[str]()
-    for path in files:
-        with safe_open(path, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118, it is no mapping
-                tensor = tensors.get_slice(name)
-                counts[tensor.get_dtype()] += math.prod(tensor.get_shape())
+    for path in folder.glob("*.safetensors"):
+        counts.update(parse_local_safetensors_file_metadata(path).parameter_count)
+    if not counts and not Path(model).is_dir():
+        with contextlib.suppress(Exception):  # no network, no such name, no such files
+            counts.update(get_safetensors_metadata(model).parameter_count)
     return dict(counts) or None

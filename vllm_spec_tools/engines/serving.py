@@ -25,7 +25,7 @@ from vllm_spec_tools.engines.server_metrics import ServerMetrics
 HOST = "127.0.0.1"
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB of an engine's KV cache on a CPU
 _TAIL_LINES = 30
-_SHUTDOWN_SECONDS = 30
+_SHUTDOWN_SECONDS = 30  # that open requests have to finish after SIGTERM
 _POLL_SECONDS = 0.2
 
 
@@ -212,17 +212,6 @@ class Server:
         self.stop(keep_log=kind is not None)
         self._client.close()
 
-    def cpu_seconds(self) -> float:
-        """CPU time of the server's processes so far, all cores together; 0 where /proc does not tell."""
-        ticks = 0
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            # A process may end meanwhile. Its name, in brackets, may hold blanks.
-            with contextlib.suppress(OSError):
-                fields = path.read_text().rpartition(")")[2].split()
-                if self._process is not None and int(fields[3]) == self._process.pid:
-                    ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
     def metrics(self) -> dict[str, float]:
         """The server's Prometheus samples by name, summed over labels; histogram buckets are left out."""
         response = self._client.get(f"{self.base_url}/metrics")
@@ -236,8 +225,8 @@ def _check_port(port: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))
-        except OSError as error:
-            raise ServerError(f"port {port} cannot be listened on ({error.strerror}): choose another") from None
+        except (OSError, OverflowError) as error:
+            raise ServerError(f"port {port} cannot be listened on ({error}): choose another") from None
 
 
 def _exec_serve(arguments: Sequence[str]) -> NoReturn:
@@ -252,19 +241,13 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
     parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
-    grace = "seconds that open requests have to finish after SIGTERM (default: %(default)s)"
-    parser.add_argument("--shutdown-timeout", type=int, default=_SHUTDOWN_SECONDS, help=grace)
     options, extra = parser.parse_known_args(arguments)
     if options.config and not options.config.lstrip().startswith("{") and not Path(options.config).is_file():
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
-    if not 0 < options.port < 65_536:
-        parser.error(f"--port: got {options.port}; allowed: from 1 to 65535")
-    if options.shutdown_timeout < 0:
-        parser.error(f"--shutdown-timeout: got {options.shutdown_timeout}; allowed: a number of seconds from 0")
     try:
         model = model_source("--model", options.model, "target")
         _check_port(options.port)
-        extra = ["--shutdown-timeout", str(options.shutdown_timeout), *extra]
+        extra = ["--shutdown-timeout", str(_SHUTDOWN_SECONDS), *extra]
         command, environment = serve_command(model, options.config, options.port, extra), serving_environment(model)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")

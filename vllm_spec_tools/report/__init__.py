@@ -11,7 +11,7 @@ from vllm_spec_tools.report.measurements import (
     show_percentiles,
     show_spread,
 )
-from vllm_spec_tools.report.output import Files, Report, check_files, write
+from vllm_spec_tools.report.output import Files, Pages, Report, check_files, write
 from vllm_spec_tools.report.table import Table, matrix, plural
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Files",
     "Line",
     "Measurements",
+    "Pages",
     "Ratio",
     "Report",
     "Spread",

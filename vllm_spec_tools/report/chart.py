@@ -2,7 +2,6 @@
 
 import io
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +18,7 @@ _STROKES: tuple[Any, ...] = ("--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (
 _MARKERS = "sD^vPX<>"
 _BLACK = "#000000"
 _MOST_MARKERS = 40  # on a line; more hide its stroke
-_COLUMNS, _WIDTH, _DPI = 2, 6.0, 130
+_COLUMNS, _WIDTH, _HEIGHT, _DPI = 2, 6.0, 4.0, 130
 
 
 @dataclass(frozen=True)
@@ -36,37 +35,8 @@ class Line:
     role: Literal["reference", "main", "other"] = "other"
 
 
-class Panel(ABC):
-    """A chart of a picture."""
-
-    title: str
-
-    @property
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Entries of its legend."""
-
-    @property
-    def coloured(self) -> list[str]:
-        """Names that have a style of their own."""
-        return self.names
-
-    @property
-    def height(self) -> float:
-        """Height in inches."""
-        return 4.0
-
-    @abstractmethod
-    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        """Draws into axes.
-
-        Args:
-            styles: index of the style by name, for each name in `coloured`.
-        """
-
-
 @dataclass(frozen=True)
-class Chart(Panel):
+class Chart:
     """Lines over levels or over time.
 
     Attributes:
@@ -79,15 +49,8 @@ class Chart(Panel):
     lines: Sequence[Line]
     has_levels: bool = True
 
-    @property
-    def names(self) -> list[str]:
-        return [line.name for line in self.lines]
-
-    @property
-    def coloured(self) -> list[str]:
-        return [line.name for line in self.lines if line.role == "other"]
-
     def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes; `styles` is the index of the style of each line that is neither reference nor main."""
         from matplotlib.ticker import MaxNLocator
 
         for line in self.lines:
@@ -113,14 +76,14 @@ class Chart(Panel):
         axes.set_ylabel(self.y_label)
 
 
-def picture(charts: Sequence[Panel], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
+def picture(charts: Sequence[Chart], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
     """Returns what `draw` draws as a PNG, with further `texts` by keyword."""
     written = io.BytesIO()
     draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png", metadata=dict(texts or {}))
     return written.getvalue()
 
 
-def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
+def draw(charts: Sequence[Chart], title: str, subtitle: str) -> "Figure":
     """Draws charts side by side.
 
     Args:
@@ -131,15 +94,15 @@ def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
 
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
-    names = list(dict.fromkeys(name for chart in charts for name in chart.names))
-    per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
-    height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
+    lines = {line.name: line for chart in charts for line in chart.lines}
+    per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, lines)) + 0.75)))
+    height = rows * _HEIGHT + 0.8 + 0.25 * math.ceil(len(lines) / per_row)
     figure = Figure(figsize=(_WIDTH * columns + 0.6, height), layout="constrained")
     FigureCanvasAgg(figure)
     heading = _plain(f"{title}\n{subtitle}")
     figure.suptitle(heading, fontsize=11 if columns > 1 else 9, fontweight="bold", wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    styles = {name: i for i, name in enumerate(dict.fromkeys(name for chart in charts for name in chart.coloured))}
+    styles = {name: i for i, name in enumerate(name for name, line in lines.items() if line.role == "other")}
     entries: dict[str, Any] = {}
     for axes, chart in zip(panels, charts, strict=False):
         chart.draw(axes, styles)

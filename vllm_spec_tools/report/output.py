@@ -4,6 +4,7 @@ import base64
 import html
 import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report.chart import Panel, picture
+from vllm_spec_tools.report.chart import Chart, picture
 from vllm_spec_tools.report.measurements import Measurements
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import Table, escape_markdown
@@ -46,7 +47,7 @@ class Report:
     provenance: Mapping[str, Any]
     conclusion: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    charts: Sequence[Panel] = ()
+    charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
     problems: Sequence[str] = ()
     measurements: Measurements = field(default_factory=Measurements)
@@ -54,21 +55,25 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Files to write, as a group of a command's options; None is not written."""
+class Pages:
+    """Files of a report without pictures, as a group of a command's options; None is not written."""
 
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures to this file.")] = None
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None
+
+
+@dataclass(frozen=True)
+class Files(Pages):
+    """Files of a report with measurements and a picture."""
+
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a row per arm, workload, level, round and metric.")
     ] = None
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures into this file.")] = None
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report with its picture as one HTML file.")
-    ] = None
 
 
-def check_files(files: Files, option: str = "--{}") -> None:
+def check_files(files: Pages, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
 
     Args:
@@ -79,7 +84,8 @@ def check_files(files: Files, option: str = "--{}") -> None:
     """
     for name, path in vars(files).items():
         check_output(option.format(name), path)
-        if path is not None and name in ("png", "html") and importlib.util.find_spec("matplotlib") is None:
+        has_picture = path is not None and name in ("png", "html") and isinstance(files, Files)
+        if has_picture and importlib.util.find_spec("matplotlib") is None:
             raise UserError(f"{option.format(name)} needs matplotlib: pip install 'vllm-spec-tools[plot]'")
 
 
@@ -120,10 +126,7 @@ def write(
     if png is not None and image is not None:
         png.write_bytes(image)
     if markdown is not None:
-        address = None
-        if png is not None and image is not None:
-            below = png.absolute().is_relative_to(markdown.absolute().parent)
-            address = png.absolute().relative_to(markdown.absolute().parent).as_posix() if below else str(png)
+        address = None if png is None or image is None else os.path.relpath(png, markdown.parent)
         markdown.write_text(as_markdown(report, address), encoding="utf-8")
     if html is not None:
         html.write_text(as_html(report, image), encoding="utf-8")

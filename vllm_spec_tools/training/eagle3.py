@@ -16,7 +16,6 @@ from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers, read_layout
 from vllm_spec_plugin.proposers.model_files import WEIGHTS
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report import Files
 from vllm_spec_tools.training.backbone import Backbone, load_backbone
 from vllm_spec_tools.training.eagle3_head import Eagle3Head
 from vllm_spec_tools.training.loop import train
@@ -29,16 +28,15 @@ RATE = 0.032  # 2e-3 at a hidden size of 256, 5e-4 at 4096
 
 
 def train_head(
-    options: Eagle3Options, out: Path, console: Console, *, restart: bool = False, files: Files | None = None
+    options: Eagle3Options, out: Path, console: Console, *, restart: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Trains a head, measures it on held-out text, and writes it in the speculators layout; see `loop.train`."""
     backbone = load_backbone(options.model)
     if options.learning_rate is None:
         options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
     data = new_config(backbone, options)
-    config = read_layout(data, "config.json")
-    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)  # type: ignore[arg-type]
-    return train(Eagle3Objective(options, backbone, data), out, console, restart, files)
+    options = replace(options, draft_vocab=data["draft_vocab_size"])
+    return train(Eagle3Objective(options, backbone, data), out, console, restart)
 
 
 def frequent_tokens(rows: Iterable[TokenRow], count: int, vocab_size: int) -> torch.Tensor:
@@ -90,7 +88,7 @@ def new_config(backbone: Backbone, options: Eagle3Options) -> dict[str, Any]:
         },
         "draft_vocab_size": count,
         "target_hidden_size": backbone.hidden_size,
-        "eagle_aux_hidden_state_layer_ids": list(_aux_layers(options.aux_layers, target.num_hidden_layers)),
+        "eagle_aux_hidden_state_layer_ids": _aux_layers(target.num_hidden_layers),
         "norm_before_residual": True,
         "transformer_layer_config": layer,
     }
@@ -105,19 +103,14 @@ def new_head(backbone: Backbone, config: HeadConfig, target_ids: torch.Tensor, s
     return head.to(backbone.device)
 
 
-def _aux_layers(given: tuple[int, ...] | None, num_layers: int) -> tuple[int, ...]:
-    if given is None:
-        layers = default_aux_layers(num_layers)
-        is_short = len(layers) < NUM_AUX_LAYERS or layers[-1] >= num_layers
-        given = tuple(range(num_layers))[-NUM_AUX_LAYERS:] if is_short else layers
+def _aux_layers(num_layers: int) -> list[int]:
+    """Returns vLLM's default layers, or the last ones of a model with few layers."""
+    if num_layers < NUM_AUX_LAYERS:
+        raise UserError(f"--model: got {num_layers} layers; allowed: a model with at least {NUM_AUX_LAYERS}")
+    layers = default_aux_layers(num_layers)
     # vLLM takes the number of a head's layers from its tensors' default.
-    if len(given) != NUM_AUX_LAYERS or sorted(set(given)) != list(given) or not 0 <= given[0] <= given[-1] < num_layers:
-        shown = " ".join(map(str, given))
-        raise UserError(
-            f"--aux-layers: got {shown}; allowed: {NUM_AUX_LAYERS} layers from 0 to {num_layers - 1} in ascending "
-            f"order, of a model with at least {NUM_AUX_LAYERS} layers"
-        )
-    return given
+    is_short = len(layers) < NUM_AUX_LAYERS or layers[-1] >= num_layers
+    return list(range(num_layers))[-NUM_AUX_LAYERS:] if is_short else list(layers)
 
 
 def _rope(target: Any) -> dict[str, Any]:
@@ -134,7 +127,7 @@ class Eagle3Objective(Objective[Eagle3Head]):
     quarter of training, and the rejection rate itself in the last.
     """
 
-    command, weights, unit = "train-eagle3", WEIGHTS, "draft token"
+    weights, unit = WEIGHTS, "draft token"
     step_decay, largest_gradient = 0.8, 1.0
     options: Eagle3Options
 
@@ -142,10 +135,6 @@ class Eagle3Objective(Objective[Eagle3Head]):
         """Takes the config.json of the head as `data`."""
         super().__init__(options, backbone)
         self._data, self._target_ids = data, torch.zeros(0, dtype=torch.int64)
-
-    @property
-    def title(self) -> str:
-        return f"An EAGLE-3 head for {Path(self.options.model).name}"
 
     def start(self, kinds: Sequence[Kind]) -> None:
         # The head predicts the most frequent tokens of the text.
@@ -212,12 +201,6 @@ class Eagle3Objective(Objective[Eagle3Head]):
             for name, found in ranks.items()
         }
         return {"held_out": {name: found | more[name] for name, found in held_out.items()}}
-
-    def conclusions(self, figures: dict[str, Any]) -> list[str]:
-        return [
-            f"Accepted by position, {name}: {', '.join(f'{share:.1%}' for share in found['acceptance_by_position'])}."
-            for name, found in figures["held_out"].items()
-        ]
 
 
 def acceptance_by_position(ranks: Ranks) -> list[float]:

@@ -4,11 +4,10 @@ import json
 import math
 import shutil
 import signal
-import time
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import accumulate
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +16,18 @@ from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError, show
 from vllm_spec_tools.progress import Tasks
-from vllm_spec_tools.report import Files, write
+from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
 from vllm_spec_tools.training.objective import Objective
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.report import History, held_out, measurement, report_of
-from vllm_spec_tools.training.rows import (
-    DATA,
-    Kind,
-    OwnText,
-    RowBatch,
-    TokenRow,
-    batches_forever,
-    data_kinds,
-    own_kinds,
-)
+from vllm_spec_tools.training.report import figures_of, report_of
+from vllm_spec_tools.training.rows import DATA, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
 SMOOTHING = 0.95
-MEASUREMENTS = 16  # on the way
-QUICK_TOKENS = 8192  # most of each kind, for those
-_QUICK_SHARE = 0.1  # most tokens of all of them, relative to those of all steps
 SAVES = 10
 
 
@@ -77,7 +64,6 @@ class Training:
         )
         self._batches = batches_forever(kinds, options.batch_tokens, options.seed)
         self.step = 0
-        self.history = History()
 
     def state(self) -> dict[str, Any]:
         """Collects the state with which `load` resumes the run."""
@@ -85,14 +71,12 @@ class Training:
             "step": self.step,
             "heads": self.heads.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "history": vars(self.history),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Goes to where `state` was taken; only on a fresh object."""
         self.heads.load_state_dict(state["heads"])
         self._optimiser.load_state_dict(state["optimiser"])
-        self.history = History(**state["history"])
         self.step = state["step"]
         for _ in range(self.step):
             next(self._batches)
@@ -106,7 +90,6 @@ class Training:
         losses = self._learn(batch, self.step / self._options.steps)
         self._optimiser.step()
         self.step += 1
-        self.history.loss.append(losses.tolist())
         return losses.mean().item()
 
 
@@ -172,19 +155,13 @@ def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
 
 
 def train(
-    objective: Objective[Any],
-    out: Path,
-    console: Console,
-    restart: bool,
-    files: Files | None,
-    more_origin: Mapping[str, Any] | None = None,
+    objective: Objective[Any], out: Path, console: Console, restart: bool, more_origin: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Trains heads, measures them on held-out text, and writes them.
 
     Args:
-        out: gets config.json, the weights and training.png; on the way, `checkpoint`.
+        out: gets config.json and the weights; on the way, `checkpoint`.
         restart: whether an interrupted run in `out` is discarded.
-        files: further files for the report; its picture is training.png unless one is named.
 
     Returns:
         The section `held_out` of config.json: figures by kind of text.
@@ -193,20 +170,18 @@ def train(
         UserError: one message that names the option.
         KeyboardInterrupt: after a checkpoint was written.
     """
-    options, backbone, begin = objective.options, objective.backbone, time.time()
+    options, backbone = objective.options, objective.backbone
     _check_max_length(options, backbone)
     data = read_data(options.data, backbone.render)
     checkpoint = Checkpoint(out, objective.weights)
-    checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
-    history: History | None = None
+    checkpoint.begin(asdict(options) | {"sha256 of the data": data.sha256}, restart=restart)
     with Tasks(console) as tasks:
         own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
         kinds = data_kinds(backbone, data, options, tasks) + own_kinds(own, data, options, tasks)
         objective.start(kinds)
         if options.steps:
             training = Training(objective.heads, objective.learn, [kind.train for kind in kinds], options)
-            begin = _train_to_end(training, objective, kinds, checkpoint, tasks, begin)
-            history = training.history
+            _train_to_end(training, options, checkpoint, tasks)
         objective.save(out, {})
         objective.load(out)
         ranks = {}
@@ -214,23 +189,18 @@ def train(
             for done, kind in enumerate(kinds, 1):
                 ranks[kind.name] = objective.rank(kind.held_out)
                 advance(done)
-            measured = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
-            figures = objective.figures(ranks, kinds, held_out(measured))
-    models, program = {"target": options.model}, f"vllm-spec {objective.command}"
-    origin = provenance(options.command_line(), options.seed, (), models, program, ("safetensors",)) | {
-        "options": options.arguments(),
+            held_out = {name: figures_of(found, is_own=name != DATA) for name, found in ranks.items()}
+            figures = objective.figures(ranks, kinds, held_out)
+    origin = provenance(sys.argv[1:], options.seed, (), {"target": options.model}, packages=("safetensors",)) | {
+        "options": asdict(options),
         "data_sha256": data.sha256,
         "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
-        "seconds": round(time.time() - begin, 1),
         "device": str(backbone.device),
     }
     objective.save(out, {**figures, "provenance": origin | dict(more_origin or {})})
-    conclusions = objective.conclusions(figures)
-    report = report_of(objective.command, objective.title, measured, history, origin, objective.unit, conclusions)
     shutil.rmtree(checkpoint.folder)
-    files = files or Files()
-    write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
     found: dict[str, dict[str, Any]] = figures["held_out"]
+    write(report_of(found, objective.unit, origin), terminal=console)
     return found
 
 
@@ -244,49 +214,20 @@ def _check_max_length(options: RunOptions, backbone: Backbone) -> None:
         )
 
 
-def _train_to_end(
-    training: Training,
-    objective: Objective[Any],
-    kinds: Sequence[Kind],
-    checkpoint: Checkpoint,
-    tasks: Tasks,
-    begin: float,
-) -> float:
-    """Trains from the latest checkpoint to the end; an interrupt saves and raises KeyboardInterrupt.
-
-    Returns:
-        `begin`, less the seconds that earlier, interrupted runs took.
-    """
-    options, history = objective.options, training.history
+def _train_to_end(training: Training, options: RunOptions, checkpoint: Checkpoint, tasks: Tasks) -> None:
+    """Trains from the latest checkpoint to the end; an interrupt saves and raises KeyboardInterrupt."""
     if (state := checkpoint.load()) is not None:
-        begin -= state.pop("seconds")
         training.load(state)
-        history = training.history
-    share = options.steps * options.batch_tokens * _QUICK_SHARE / MEASUREMENTS / len(kinds)
-    quick = [row for kind in kinds for row in some(kind.held_out, min(QUICK_TOKENS, round(share)))]
-
-    def measure() -> None:
-        if training.step not in history.steps:
-            ranks = objective.rank(quick)
-            history.steps.append(training.step)
-            history.held_out_loss.append(list(ranks.loss))
-            history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
-
-    smooth = math.nan
-    save_every, measure_every = max(1, options.steps // SAVES), max(1, options.steps // MEASUREMENTS)
+    smooth, save_every = math.nan, max(1, options.steps // SAVES)
     with tasks.task("training", options.steps, training.step) as advance, _interrupts_wait() as is_interrupted:
         while training.step < options.steps:
-            if training.step % measure_every == 0:
-                measure()
             loss = training.advance()
             smooth = loss if math.isnan(smooth) else SMOOTHING * smooth + (1 - SMOOTHING) * loss
             advance(training.step, f"loss {smooth:.3f}")
             if training.step % save_every == 0 or is_interrupted():
-                checkpoint.save(training.state() | {"seconds": time.time() - begin})
+                checkpoint.save(training.state())
             if is_interrupted():
                 raise KeyboardInterrupt
-        measure()
-    return begin
 
 
 @contextmanager
@@ -300,9 +241,3 @@ def _interrupts_wait() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-def some(rows: Sequence[TokenRow], num_tokens: int) -> list[TokenRow]:
-    """Returns the first rows with up to `num_tokens` tokens in all; at least one."""
-    ends = accumulate(len(row.tokens) for row in rows)
-    return [row for row, end in zip(rows, ends, strict=True) if end - len(row.tokens) < num_tokens or row is rows[0]]

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report import Files
 from vllm_spec_tools.training.backbone import Backbone, load_backbone
-from vllm_spec_tools.training.loop import QUICK_TOKENS, some, train
+from vllm_spec_tools.training.loop import train
 from vllm_spec_tools.training.objective import Lesson, Objective, Ranks
 from vllm_spec_tools.training.options import Options
 from vllm_spec_tools.training.report import accuracy
@@ -40,11 +40,10 @@ MAX_PATHS = 256
 NUM_DRAWN = 6
 """Maximum number of siblings sampled per position in a measurement."""
 _POSITIONS = 64  # at once: NUM_DRAWN distributions of each
+_DRAWN_TOKENS = 8192  # of the text that siblings are sampled on
 
 
-def train_heads(
-    options: Options, out: Path, console: Console, *, restart: bool = False, files: Files | None = None
-) -> dict[str, dict[str, Any]]:
+def train_heads(options: Options, out: Path, console: Console, *, restart: bool = False) -> dict[str, dict[str, Any]]:
     """Trains heads, measures them on held-out text, and writes them in this project's layout; see `loop.train`."""
     options = _settle(options)
     backbone = load_backbone(options.model)
@@ -52,7 +51,7 @@ def train_heads(
         options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
     # Heads that were only measured keep their history.
     earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
-    return train(MedusaObjective(options, backbone), out, console, restart, files, {"of": earlier} if earlier else {})
+    return train(MedusaObjective(options, backbone), out, console, restart, {"of": earlier} if earlier else {})
 
 
 def _settle(options: Options) -> Options:
@@ -66,16 +65,15 @@ def _settle(options: Options) -> Options:
         most = config.num_heads
         given = f"got {options.heads}, and {options.start} has {most}"
         raise UserError(f"--heads: {given}; allowed: up to {most} with --from")
-    return replace(options, heads=options.heads or config.num_heads, layers=config.num_layers)
+    return replace(options, heads=options.heads or config.num_heads)
 
 
-def first_heads(backbone: Backbone, num_heads: int, num_layers: int) -> MedusaHeads:
+def first_heads(backbone: Backbone, num_heads: int) -> MedusaHeads:
     """Heads that all say what the target itself says next (Cai et al., section 2.2.1).
 
-    The residual blocks add nothing and the projection is the target's output layer.
+    Their one residual block adds nothing and the projection is the target's output layer.
     """
-    sizes = backbone.hidden_size, backbone.vocab_size, num_heads, num_layers
-    heads = MedusaHeads(*sizes, torch.float32, backbone.device)
+    heads = MedusaHeads(backbone.hidden_size, backbone.vocab_size, num_heads, 1, torch.float32, backbone.device)
     with torch.no_grad():
         heads.projection.copy_(backbone.output_layer.weight.float().T)
     return heads
@@ -87,17 +85,13 @@ class MedusaObjective(Objective[MedusaHeads]):
     Labels of greedy text are its tokens, as the target's distribution at temperature 0 has nothing else.
     """
 
-    command, weights, unit = "train-medusa", OUR_FILE, "head"
+    weights, unit = OUR_FILE, "head"
     options: Options
-
-    @property
-    def title(self) -> str:
-        return f"{self.options.tokens_ahead} Medusa heads for {Path(self.options.model).name}"
 
     def start(self, kinds: Sequence[Kind]) -> None:
         options = self.options
         if options.start is None:
-            self.heads = first_heads(self.backbone, options.tokens_ahead, options.layers)
+            self.heads = first_heads(self.backbone, options.tokens_ahead)
             return
         try:
             self.heads = self._loaded(options.start).requires_grad_(True)
@@ -106,8 +100,7 @@ class MedusaObjective(Objective[MedusaHeads]):
 
     def lesson(self, batch: RowBatch) -> tuple[Lesson, Iterator[torch.Tensor]]:
         states, logits = self.backbone.read(batch.tokens)
-        is_hard = self.options.labels == "hard" or batch.temperature == 0
-        lesson = Lesson(self.backbone, batch, self.options.tokens_ahead, logits, is_hard=is_hard)
+        lesson = Lesson(self.backbone, batch, self.options.tokens_ahead, logits, is_hard=batch.temperature == 0)
         given = states.flatten(0, 1).float()[lesson.positions]
         outputs = given.expand(self.heads.num_heads, *given.shape)
         for weight, bias in zip(self.heads.block_weights, self.heads.block_biases, strict=True):
@@ -142,7 +135,7 @@ class MedusaObjective(Objective[MedusaHeads]):
         paths = {
             GREEDY: likeliest_paths(_of_heads(greedy)),
             SAMPLED: likeliest_paths(_of_heads(sampled)),
-            DRAWN: drawn_paths(self.drawn_shares(some(drawn, QUICK_TOKENS)), MAX_PATHS),
+            DRAWN: drawn_paths(self.drawn_shares(_first(drawn, _DRAWN_TOKENS)), MAX_PATHS),
         }
         heads = _of_heads(served)
         return {
@@ -169,6 +162,12 @@ class MedusaObjective(Objective[MedusaHeads]):
                     found.append(accepted_shares(lesson.probs(chunk, head), tokens, probs).cpu())
                 shares.append(torch.stack(found))
         return torch.cat(shares, 1)
+
+
+def _first(rows: Sequence[TokenRow], num_tokens: int) -> list[TokenRow]:
+    """Returns the first rows with `num_tokens` tokens in all, the last of them whole."""
+    ends = accumulate(len(row.tokens) for row in rows)
+    return [row for row, end in zip(rows, ends, strict=True) if end - len(row.tokens) < num_tokens]
 
 
 def _of_heads(ranks: dict[str, Ranks]) -> torch.Tensor:

@@ -138,13 +138,11 @@ class Objective(ABC, Generic[Heads]):
     """A kind of heads: how they are made, trained, measured and saved.
 
     Attributes:
-        command: that trains them.
         weights: name of the file of finished heads.
         unit: name of a draft token's part in reports.
         heads: the heads, once `start` or `load` made them.
     """
 
-    command: str
     weights: str
     unit: str
     step_decay = 1.0  # weight of a step's loss relative to that of the step before
@@ -154,11 +152,6 @@ class Objective(ABC, Generic[Heads]):
     def __init__(self, options: RunOptions, backbone: Backbone) -> None:
         """Takes settled options."""
         self.options, self.backbone = options, backbone
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The report's title."""
 
     @abstractmethod
     def start(self, kinds: Sequence[Kind]) -> None:
@@ -183,10 +176,6 @@ class Objective(ABC, Generic[Heads]):
     @abstractmethod
     def figures(self, ranks: dict[str, Ranks], kinds: Sequence[Kind], held_out: dict[str, Any]) -> dict[str, Any]:
         """Figures for config.json, from the ranks and the figures of each kind's held-out rows, by its name."""
-
-    def conclusions(self, figures: dict[str, Any]) -> list[str]:
-        """Sentences of the report about `figures`."""
-        return []
 
     def rejection(self, done: float) -> float:
         """Share of the rejection rate in the loss, given the share of steps done; the rest is the cross entropy."""

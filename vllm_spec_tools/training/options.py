@@ -1,7 +1,7 @@
 """Options of training runs, which are those of their commands."""
 
-from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Literal
 
 import typer
 
@@ -66,22 +66,6 @@ class RunOptions:
         """The number of tokens that are drafted after the target's own next one."""
         raise NotImplementedError
 
-    def arguments(self) -> dict[str, Any]:
-        """Returns the options by their names on the command line."""
-        names = {"temperatures": "self-distill-temperature", "start": "from"}
-        return {
-            names.get(key, key.replace("_", "-")): list(value) if isinstance(value, tuple) else value
-            for key, value in asdict(self).items()
-        }
-
-    def command_line(self) -> list[str]:
-        """Returns the options as given to the command."""
-        words = []
-        for name, value in self.arguments().items():
-            for one in value if isinstance(value, list) else () if value is None else (value,):
-                words += [f"--{name}", str(one)]
-        return words
-
 
 @dataclass(frozen=True)
 class Options(RunOptions):
@@ -93,7 +77,6 @@ class Options(RunOptions):
             min=1, max=16, metavar="N", show_default=False, help="Number of heads. [default: 4, or that of --from]"
         ),
     ] = None
-    layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1
     start: Annotated[
         str | None,
         typer.Option(
@@ -104,10 +87,6 @@ class Options(RunOptions):
             "measured, and written in this project's layout.",
         ),
     ] = None
-    labels: Annotated[
-        Literal["soft", "hard"],
-        typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard)."),
-    ] = "soft"
 
     @property
     def tokens_ahead(self) -> int:
@@ -130,15 +109,6 @@ class Eagle3Options(RunOptions):
             show_default=False,
             help="Size of the head's vocabulary: the most frequent tokens of the training text. [default: the model's, "
             "at most 32000]",
-        ),
-    ] = None
-    aux_layers: Annotated[
-        tuple[int, int, int] | None,
-        typer.Option(
-            metavar="I J K",
-            show_default=False,
-            help="Layers of the model after which the head takes hidden states; 0 is the embedding. [default: 2, the "
-            "middle and the third from the end, as in vLLM; the last three of models with few layers]",
         ),
     ] = None
     dtype: Dtype = "bfloat16"

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -64,15 +64,24 @@ def side_by_side(rows: Sequence[TokenRow]) -> RowBatch:
     return RowBatch(tokens, [len(row.tokens) for row in rows], [row.first for row in rows], rows[0].temperature)
 
 
+def batches(rows: Iterable[TokenRow], batch_tokens: int) -> Iterator[RowBatch]:
+    """Yields rows of one temperature in their order, as many side by side as `batch_tokens` hold; at least one."""
+    batch, longest = list[TokenRow](), 0
+    for row in rows:
+        longest = max(longest, len(row.tokens))
+        if batch and (len(batch) + 1) * longest > batch_tokens:
+            yield side_by_side(batch)
+            batch, longest = [], len(row.tokens)
+        batch.append(row)
+    if batch:
+        yield side_by_side(batch)
+
+
 def batches_once(rows: Sequence[TokenRow], batch_tokens: int) -> Iterator[RowBatch]:
     """Yields each row once, those of one temperature together, longest first."""
     for temperature in dict.fromkeys(row.temperature for row in rows):
         alike = [row for row in rows if row.temperature == temperature]
-        alike.sort(key=lambda row: len(row.tokens), reverse=True)
-        while alike:
-            count = max(1, batch_tokens // len(alike[0].tokens))
-            yield side_by_side(alike[:count])
-            del alike[:count]
+        yield from batches(sorted(alike, key=lambda row: -len(row.tokens)), batch_tokens)
 
 
 def batches_forever(kinds: Sequence[Sequence[TokenRow]], batch_tokens: int, seed: int) -> Iterator[RowBatch]:
@@ -80,20 +89,11 @@ def batches_forever(kinds: Sequence[Sequence[TokenRow]], batch_tokens: int, seed
 
     Args:
         kinds: rows of one temperature each, none of them empty.
-        batch_tokens: tokens of a batch with its padding, unless a single row has more.
     """
-    streams = [_shuffled(rows, random.Random(seed * len(kinds) + number)) for number, rows in enumerate(kinds)]
-    waiting = [next(stream) for stream in streams]
+    shuffled = (_shuffled(rows, random.Random(seed * len(kinds) + number)) for number, rows in enumerate(kinds))
+    streams = [batches(rows, batch_tokens) for rows in shuffled]
     while True:
-        for number, stream in enumerate(streams):
-            batch, longest = [waiting[number]], len(waiting[number].tokens)
-            while True:
-                waiting[number] = next(stream)
-                longest = max(longest, len(waiting[number].tokens))
-                if (len(batch) + 1) * longest > batch_tokens:
-                    break
-                batch.append(waiting[number])
-            yield side_by_side(batch)
+        yield from map(next, streams)
 
 
 _NEARBY = 256

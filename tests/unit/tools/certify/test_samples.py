@@ -94,14 +94,6 @@ def test_the_smallest_fault_that_a_report_names_is_found_as_often_as_it_says() -
     assert found >= 16
 
 
-def test_power_counts_with_the_evidence_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the draft tokens, while the other bets have lost all."""
-    needed = list[float]()
-    monkeypatch.setattr("vllm_spec_tools.certify.samples.smallest_fault", lambda *given: needed.append(given[2]))
-    TokenSamples([PROMPT]).smallest_fault(1e-4)
-    assert always_valid.p_value(always_valid.mean([-math.inf, -math.inf, *needed])) == pytest.approx(1e-4)
-
-
 # Draft tokens that only the device knows.
 FOUR = (-1,) * 4
 

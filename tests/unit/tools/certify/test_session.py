@@ -14,7 +14,7 @@ from vllm_spec_tools.certify import session, subject
 from vllm_spec_tools.certify.baseline import QUICK
 from vllm_spec_tools.certify.report import sentences
 from vllm_spec_tools.certify.results import SEEDED, Certificate
-from vllm_spec_tools.certify.session import Certification, certify, threshold_of
+from vllm_spec_tools.certify.session import Certification, certify
 from vllm_spec_tools.certify.subject import AS_GIVEN, FORCED, PLAIN, TIGHT
 
 CONFIGS = Path(__file__).parents[4] / "configs"
@@ -120,10 +120,3 @@ def test_outputs_without_speculation_are_kept_for_other_configurations(
     path.write_bytes(b"no baseline")
     with pytest.raises(UserError, match=r"--baseline .*: got no baseline of this version; allowed: a file"):
         certified(baseline=path)
-
-
-def test_thresholds_share_the_false_alarms_among_all_p_values() -> None:
-    """Each setting has one without speculation, and two of each engine with it."""
-    assert threshold_of(1e-3, 9, 2) == pytest.approx(1e-3 / 45)
-    assert threshold_of(1e-3, 9, 1) == pytest.approx(1e-3 / 27)
-    assert threshold_of(1e-3, 0, 2) == 1e-3

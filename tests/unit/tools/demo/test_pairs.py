@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 from tests.mock_server import MockOptions, MockServer
-from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.demo.answers import ask
-from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs
-
-# Never waits: what it repeats is tested with it.
-GATE = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
+from vllm_spec_tools.demo import pairs as module
+from vllm_spec_tools.demo.pairs import Pair, ask_in_pairs
 
 
 class Served(MockServer):
@@ -19,25 +15,22 @@ class Served(MockServer):
 
     model = "mock"
 
-    def __init__(self, tokens_per_chunk: float = 1) -> None:
-        super().__init__(MockOptions(port=0, ttft_ms=1, itl_ms=1, tokens_per_chunk=tokens_per_chunk))
-
-    def cpu_seconds(self) -> float:
-        return 0.0
+    def __init__(self) -> None:
+        super().__init__(MockOptions(port=0, ttft_ms=1, itl_ms=1, tokens_per_chunk=1))
 
 
 def asked(servers: list[Served], rounds: int, num_tokens: int, shown: list[Pair], *, chat: bool = False) -> list[Pair]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(server)
-        both: Any = Servers(servers[0], servers[-1])  # type: ignore[arg-type]
-        return ask_in_pairs(both, ["a", "b"], rounds, num_tokens, GATE, shown.append, chat)
+        both: Any = servers[0], servers[-1]
+        return ask_in_pairs(both, ["a", "b"], rounds, num_tokens, shown.append, chat)
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_each_prompt_is_asked_in_pairs(chat: bool) -> None:
     shown: list[Pair] = []
-    pairs = asked([Served(1), Served(2)], 2, 24, shown, chat=chat)
+    pairs = asked([Served(), Served()], 2, 24, shown, chat=chat)
     assert pairs == shown
     assert [pair.prompt for pair in pairs] == [0, 1, 0, 1]
     # The mock's answers are one text for one prompt.
@@ -46,12 +39,13 @@ def test_each_prompt_is_asked_in_pairs(chat: bool) -> None:
 
 def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     without: list[bool] = []
+    ask = module._ask
 
-    def note(*arguments: Any, chat: bool, drafts_off: bool) -> Any:
-        without.append(drafts_off)
-        return ask(*arguments, chat=chat)
+    def note(client: Any, prompt: str, chat: bool, options: dict[str, Any]) -> Any:
+        without.append("extra_body" in options)
+        return ask(client, prompt, chat, options)
 
-    monkeypatch.setattr("vllm_spec_tools.demo.pairs.ask", note)
+    monkeypatch.setattr(module, "_ask", note)
     asked([Served()], 1, 4, [])
     # Two warm-ups, then the pairs, whose order alternates.
     assert without == [True, False, True, False, True, False, False, True]

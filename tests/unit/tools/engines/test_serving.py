@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,7 @@ def test_what_cannot_be_served_is_reported_before_anything_starts(tmp_path: Path
     ("options", "words"),
     [
         (("--config", "none.yaml"), "none.yaml: no such file"),
-        (("--port", "-1"), "--port: got -1; allowed: from 1 to 65535"),
-        (("--port", "99999"), "--port: got 99999; allowed: from 1 to 65535"),
-        (("--shutdown-timeout", "-1"), "--shutdown-timeout: got -1; allowed: a number of seconds from 0"),
+        (("--port", "99999"), "port 99999 cannot be listened on"),
         (("--model", "/none"), "--model /none: no such folder"),
     ],
 )
@@ -165,13 +164,13 @@ def test_module_refuses_wrong_options(options: tuple[str, str], words: str, caps
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_module_gives_open_requests_time_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_gives_open_requests_time_to_finish_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, command, environment: commands.append(command))
     execute: Any = serving._exec_serve
-    for given in ((), ("--shutdown-timeout", "5")):
-        execute(("--port", str(serving.free_port()), *given))
-    assert [command[command.index("--shutdown-timeout") + 1] for command in commands] == ["30", "5"]
+    execute(("--port", str(serving.free_port()), "--shutdown-timeout", "5"))
+    # Of an option that is given twice the last value counts.
+    assert [value for word, value in pairwise(commands[0]) if word == "--shutdown-timeout"] == ["30", "5"]
 
 
 def test_interrupted_start_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report.provenance import command_line
 from vllm_spec_tools.training import eagle3, loop, medusa, rows
 from vllm_spec_tools.training.backbone import load_backbone
 from vllm_spec_tools.training.options import Eagle3Options, Options, RunOptions
@@ -68,17 +67,10 @@ load_once = functools.cache(load_backbone)
 
 @pytest.fixture(autouse=True)
 def in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches of own text and few measurements on the way."""
+    """Small batches of own text."""
     monkeypatch.setitem(rows._BATCH_ROWS, "cpu", 8)
-    monkeypatch.setattr(loop, "MEASUREMENTS", 3)
     for module in (medusa, eagle3):
         monkeypatch.setattr(module, "load_backbone", load_once)
-
-
-@pytest.fixture
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training."""
-    monkeypatch.setattr(loop, "write", lambda *_, **files: None)
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +118,11 @@ def refused(words: str, options: RunOptions, out: Path) -> None:
     assert words in str(caught.value)
 
 
-def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: Any, tmp_path: Path) -> None:
+def test_a_run_leaves_heads_and_their_figures_and_nothing_else(options: Any, tmp_path: Path) -> None:
     out, said = tmp_path / "out", io.StringIO()
     figures = train(options, out, said)
-    assert "training\nmeasuring on held-out text\n" in said.getvalue()
-    assert "own text at temperature 0: " in said.getvalue()
     assert "tokens per target pass with a chain of all" in said.getvalue()
-    assert sorted(path.name for path in out.iterdir()) == sorted(
-        ["config.json", WEIGHTS[type(options)], "training.png"]
-    )
-    assert (out / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in out.iterdir()) == sorted(["config.json", WEIGHTS[type(options)]])
     config = json.loads((out / "config.json").read_text())
     assert config["held_out"] == figures
     assert list(figures) == NAMES
@@ -143,13 +130,11 @@ def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: A
     assert all(len(found["top"]) == len(found["loss"]) == 2 for found in figures.values())
     assert figures[NAMES[1]]["next_token_top"][0] == 1.0
     provenance = config["provenance"]
-    assert f"vllm-spec train-{'medusa' if type(options) is Options else 'eagle3'} --model" in command_line(provenance)
-    assert "--self-distill-temperature 0.0 --self-distill-temperature 1.0" in command_line(provenance)
+    assert provenance["options"]["temperatures"] == [0.0, 1.0]
     assert set(provenance["training_tokens"]) == set(NAMES)
     assert len(provenance["data_sha256"]) == 64
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_medusa_heads_have_paths_of_what_will_be_served(heads: Options, tmp_path: Path) -> None:
     train(heads, tmp_path / "out")
     config = read_heads_config(str(tmp_path / "out"))
@@ -164,7 +149,6 @@ def test_medusa_heads_have_paths_of_what_will_be_served(heads: Options, tmp_path
     assert 0 < config.paths["drawn"][0,] <= 1
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_an_eagle3_head_fits_its_target(head: Eagle3Options, tmp_path: Path) -> None:
     figures = train(replace(head, draft_vocab=20), tmp_path / "out")
     assert check_head(Target(ModelSource(head.model)), str(tmp_path / "out"), "spec.yaml") == []
@@ -176,7 +160,6 @@ def test_an_eagle3_head_fits_its_target(head: Eagle3Options, tmp_path: Path) -> 
     assert all(len(one["acceptance_by_position"]) == len(one["overlap"]) == 2 for one in figures.values())
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_training_raises_acceptance(head: Eagle3Options, tmp_path: Path) -> None:
     before = train(replace(head, steps=1, learning_rate=1e-9), tmp_path / "before")
     after = train(replace(head, steps=60), tmp_path / "after")
@@ -185,7 +168,6 @@ def test_training_raises_acceptance(head: Eagle3Options, tmp_path: Path) -> None
         assert after[kind]["overlap"][0] > found["overlap"][0]
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Any, tmp_path: Path) -> None:
     """Interrupted after the first step, in the middle, and after the last."""
     whole, weights = train(options, tmp_path / "whole"), WEIGHTS[type(options)]
@@ -202,7 +184,6 @@ def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Any, tm
         assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_an_interrupted_run_goes_on_only_with_its_own_arguments_and_checkpoint(heads: Options, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with interrupted_after(3, signal.SIGTERM):
@@ -216,7 +197,6 @@ def test_an_interrupted_run_goes_on_only_with_its_own_arguments_and_checkpoint(h
     assert not (out / "checkpoint").exists()
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_given_heads_are_measured_as_saved_and_written_in_this_layout(heads: Options, tmp_path: Path) -> None:
     """The figures are those of the rounded weights: measuring the file again gives the same."""
     rounded = replace(heads, dtype="bfloat16", steps=3)
@@ -236,15 +216,12 @@ def test_given_heads_are_measured_as_saved_and_written_in_this_layout(heads: Opt
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_what_does_not_fit_is_refused_before_anything_is_written(options: Any, tmp_path: Path) -> None:
     new, out = tmp_path / "new", tmp_path / "out"
     refused("--max-length: got 65; allowed: from 4, for 2 tokens ahead, to 64", replace(options, max_length=65), new)
     refused("--max-length: got 3; allowed: from 4", replace(options, max_length=3), new)
     if isinstance(options, Eagle3Options):
         refused("--draft-vocab: got 31; allowed: up to 30", replace(options, draft_vocab=31), new)
-        refused("--aux-layers: got 1 2 4; allowed: 3 layers", replace(options, aux_layers=(1, 2, 4)), new)
-        refused("--aux-layers: got 2 1 3; allowed: 3 layers", replace(options, aux_layers=(2, 1, 3)), new)
     assert not new.exists()
     train(replace(options, steps=1), out)
     refused("holds heads already; allowed: another folder", options, out)
