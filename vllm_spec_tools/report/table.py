@@ -1,15 +1,19 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 # Characters of a column's header before it is broken into lines, which leaves room for figures.
 _HEADER_WIDTH = 8
+# Longer words, such as paths, are broken where a line is full.
+_LONGEST_WORD = 24
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,37 @@ class Table:
     note: str = ""
     text_columns: int = 1
 
-    def rich(self) -> RichTable:
-        """Returns it for a terminal; markup in its texts is not interpreted, and nothing is cut."""
-        shown = RichTable(
-            title=escape(self.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-        )
-        for i, header in enumerate(self.header):
-            justify = "left" if i < self.text_columns else "right"
-            shown.add_column(escape(_narrow(header)), justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for row in self.rows:
-            shown.add_row(*map(escape, row))
-        return shown
+    def rich(self, width: int) -> Iterator[RichTable]:
+        """Yields it for a terminal, in parts if it is wider, each with the columns of words; no head is cut.
+
+        Args:
+            width: characters of a line. Markup in texts is not interpreted.
+        """
+        heads = [_narrow(header) for header in self.header]
+        texts = [[head, *(row[i] for row in self.rows)] for i, head in enumerate(heads)]
+        widest = [max(cell_len(line) for text in own for line in text.split("\n")) for own in texts]
+        least = [max([cell_len(word) for text in own for word in text.split()], default=0) for own in texts]
+        least = [min(word, _LONGEST_WORD) for word in least]
+        first, figures = [*range(self.text_columns)], [*range(self.text_columns, len(heads))]
+        title = self.title
+        while figures or title is self.title:
+            part = first + figures[:1]
+            while part[-1] + 1 < len(heads) and _taken(least[i] for i in (*part, part[-1] + 1)) <= width:
+                part.append(part[-1] + 1)
+            figures = figures[len(part) - len(first) :]
+            widths = {i: widest[i] for i in part}
+            while _taken(widths.values()) > width and (wide := [i for i in part if widths[i] > least[i]]):
+                widths[max(wide, key=lambda i: widths[i])] -= 1
+            shown = RichTable(
+                title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+            )
+            for i in part:
+                justify: Any = "left" if i < self.text_columns else "right"
+                shown.add_column(escape(heads[i]), justify=justify, overflow="fold", width=widths[i])
+            for row in self.rows:
+                shown.add_row(*(escape(row[i]) for i in part))
+            yield shown
+            title = f"{self.title} (continued)"
 
     def markdown(self) -> str:
         """Returns it as Markdown: title, table and note."""
@@ -77,6 +101,11 @@ def escape_markdown(text: str) -> str:
     for special in ("\\", "|", "*", "<", "`"):
         text = text.replace(special, f"\\{special}" if special != "<" else "&lt;")
     return text.replace("![", "\\![").replace("\n", " ")
+
+
+def _taken(widths: Iterable[int]) -> int:
+    """Returns the characters of a line of columns with their padding and edges."""
+    return sum(width + 2 for width in widths) + 1
 
 
 def _narrow(header: str) -> str:
