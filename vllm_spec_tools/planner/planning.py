@@ -207,7 +207,8 @@ def plugin_yaml(choice: Forecast, verdict: Recommendation | None, origin: Mappin
     comments = "\n".join(wrapper.fill(text if text.isprintable() else repr(text)) for text in told)
     proposer = yaml.safe_dump({"proposer": choice.candidate.proposer}, sort_keys=False, allow_unicode=True)
     # Without levels where the forecast drafts nothing: the comparison may have gained there.
-    best = ", ".join(f"{best.tokens} at {plural(level, 'stream')}" for level, best in choice.best.items() if best.tokens)
+    drafting = {level: best.tokens for level, best in choice.best.items() if best.tokens}
+    best = ", ".join(f"{tokens} at {plural(level, 'stream')}" for level, tokens in drafting.items())
     return (
         f"{comments}\n\n{proposer}\n"
         "draft_length:\n"

@@ -42,10 +42,8 @@ def _remarks(plan: Plan) -> Iterator[str]:
         yield f"The longest draft considered, {plan.choice.tokens} tokens, is the best at some level: see --tokens."
     if plan.choice.nextn is not None:
         length, accepted = plan.choice.nextn
-        yield (
-            f"For AIConfigurator: --nextn {length} --nextn-accepted {accepted:.2f} ({plan.choice.candidate.name}: draft "
-            "length, accepted draft tokens per step; measured on these prompts, whatever the machine)."
-        )
+        what = f"{plan.choice.candidate.name}: draft length, accepted draft tokens per step on these prompts"
+        yield f"For AIConfigurator: --nextn {length} --nextn-accepted {accepted:.2f} ({what})."
 
 
 def _ms(seconds: float) -> str:

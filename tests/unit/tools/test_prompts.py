@@ -49,7 +49,7 @@ def test_texts_and_chats_in_the_forms_of_data_sets_with_their_options(
 
 
 SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["one", "two"], "reference": ["x", "y"]}
-HUMAN_EVAL = {"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "canonical_solution": "x", "test": "y"}
+HUMAN_EVAL = {"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "x", "test": "y"}
 GSM8K = {"question": "one", "answer": "#### 18"}
 SYSTEM, FIRST, LAST = ({"from": role, "value": role} for role in ("system", "gpt", "bing"))
 SPLIT = {"id": "a_1", "conversations": [FIRST, SYSTEM, *SHAREGPT, {"from": "user", "value": "four"}, LAST]}
@@ -70,7 +70,13 @@ SPLIT = {"id": "a_1", "conversations": [FIRST, SYSTEM, *SHAREGPT, {"from": "user
 )
 @pytest.mark.parametrize("form", ["lines", "array", "gzip"])
 def test_rows_of_data_sets_are_read_without_their_answers(
-    tmp_path: Path, row: dict[str, object], workload: str, prompt: str, chat: list[str] | None, turns: list[str], form: str
+    tmp_path: Path,
+    row: dict[str, object],
+    workload: str,
+    prompt: str,
+    chat: list[str] | None,
+    turns: list[str],
+    form: str,
 ) -> None:
     path = write(tmp_path / "p", *([[row, row]] if form == "array" else [row, row]))
     if form == "gzip":

@@ -143,7 +143,7 @@ def file_notes(records: Sequence[Mapping[str, Any]], context: int | None) -> Ite
         kinds = f" in {len(one['categories'])} categories" if len(one["categories"]) > 1 else ""
         text = f"{one['file']} (SHA-256 {one['sha256']}): {one['prompts']} prompts{kinds}, {one['sent']} of them sent."
         if one["too_long"]:
-            text += f" {one['too_long']} left out: with their output tokens they exceed the context of {context} tokens."
+            text += f" {one['too_long']} left out: with their output they exceed the context of {context} tokens."
         if one["without_question"]:
             text += f" {one['without_question']} conversations without a question left out."
         yield text

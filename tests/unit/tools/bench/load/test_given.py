@@ -59,7 +59,7 @@ def test_what_does_not_fit_the_context_is_counted_and_said(tmp_path: Path) -> No
     }  # fmt: skip
     [note] = file_notes([record], 2048)
     assert note == (
-        f"p.jsonl (SHA-256 {record['sha256']}): 3 prompts, 1 of them sent. 2 left out: with their output tokens they "
+        f"p.jsonl (SHA-256 {record['sha256']}): 3 prompts, 1 of them sent. 2 left out: with their output they "
         "exceed the context of 2048 tokens."
     )
     with pytest.raises(UserError, match=r"p\.jsonl: no prompt of all fits the model's context of 60 tokens with its"):
