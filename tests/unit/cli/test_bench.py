@@ -108,7 +108,7 @@ def test_prompts_of_data_sets_are_categories_and_the_file_is_in_the_results(
     sha256 = hashlib.sha256((tmp_path / "q.jsonl").read_bytes()).hexdigest()
     assert (second["file"], second["sha256"]) == ("q.jsonl", sha256)
     for text in (result.stderr, result.stdout):
-        told = f"p.jsonl (SHA-256 {first['sha256']}): 4 prompts in 2 categories, 3 of them sent."
+        told = f"p.jsonl (SHA-256 {first['sha256']}): 4 prompts in 2 categories, 3 sent."
         assert told in " ".join(text.split())
     run("bench", "--prompts", "q.jsonl", "--rounds", "3")
     assert {name for name, _ in swept.plan.cells} == {"all"}

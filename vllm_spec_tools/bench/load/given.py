@@ -12,6 +12,7 @@ from vllm_spec_tools.bench.load.workloads import LEAST_TOKENS, WORKLOADS, LoadSi
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
 from vllm_spec_tools.engines import memory
 from vllm_spec_tools.prompts import GivenPrompt, Message, PromptFile, load_tokenizer, read_files
+from vllm_spec_tools.report import plural
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,11 @@ def given_requests(
     found = [_chosen(file, left, tokenizer, choice) for file in files]
     requests = tuple(request for own, _ in found for request in own)
     sent = {request.kind for request in requests}
-    if not sent or (workload and not sent >= wanted.keys()):
-        lost = ", ".join(name for name in wanted if name not in sent)
+    lost = [name for name in (workload or own) if name in own and name not in sent]
+    if lost and (workload or not sent):
         raise UserError(
-            f"--prompts {names}: no prompt of {lost} fits the model's context of {choice.context} tokens with its "
-            "output tokens; allowed: shorter prompts; give fewer --request-tokens, or other --workload"
+            f"--prompts {names}: no prompt of {', '.join(lost)} fits the model's context of {choice.context} tokens "
+            "with its output; allowed: shorter prompts; give fewer --request-tokens, or other --workload"
         )
     return requests, [record for _, record in found]
 
@@ -141,11 +142,13 @@ def file_notes(records: Sequence[Mapping[str, Any]], context: int | None) -> Ite
     """Yields a sentence per file: what was sent, and what was left out."""
     for one in records:
         kinds = f" in {len(one['categories'])} categories" if len(one["categories"]) > 1 else ""
-        text = f"{one['file']} (SHA-256 {one['sha256']}): {one['prompts']} prompts{kinds}, {one['sent']} of them sent."
+        text = (
+            f"{one['file']} (SHA-256 {one['sha256']}): {plural(one['prompts'], 'prompt')}{kinds}, {one['sent']} sent."
+        )
         if one["too_long"]:
             text += f" {one['too_long']} left out: with their output they exceed the context of {context} tokens."
         if one["without_question"]:
-            text += f" {one['without_question']} conversations without a question left out."
+            text += f" {plural(one['without_question'], 'conversation')} without a question left out."
         yield text
 
 

@@ -59,10 +59,12 @@ def test_what_does_not_fit_the_context_is_counted_and_said(tmp_path: Path) -> No
     }  # fmt: skip
     [note] = file_notes([record], 2048)
     assert note == (
-        f"p.jsonl (SHA-256 {record['sha256']}): 3 prompts, 1 of them sent. 2 left out: with their output they "
+        f"p.jsonl (SHA-256 {record['sha256']}): 3 prompts, 1 sent. 2 left out: with their output they "
         "exceed the context of 2048 tokens."
     )
-    with pytest.raises(UserError, match=r"p\.jsonl: no prompt of all fits the model's context of 60 tokens with its"):
+    with pytest.raises(
+        UserError, match=r"p\.jsonl: no prompt of all fits the model's context of 60 tokens with its output"
+    ):
         sent([path], replace(ALL_OF_THEM, context=60))
 
 
@@ -105,8 +107,11 @@ def test_a_prompt_that_does_not_fit_is_replaced_by_another_one(tmp_path: Path) -
 def test_named_categories_are_sent_and_others_refused(tmp_path: Path) -> None:
     path = rows(tmp_path / "p.jsonl", {"prompt": "a", "category": "qa"}, {"prompt": "b", "category": "math"})
     assert sent([path], workload=["math"])[0] == ["b"]
-    # A built-in workload has the texts of all.
-    assert sent([path], workload=["math", "easy"])[0] == ["a", "b"]
+    # A built-in workload has the texts of all that fit.
+    long = rows(tmp_path / "long.jsonl", {"prompt": "x " * 3000, "category": "rag"})
+    assert sent([path, long], workload=["math", "easy"])[0] == ["a", "b"]
+    with pytest.raises(UserError, match="no prompt of rag fits"):
+        sent([path, long], workload=["math", "rag"])
     with pytest.raises(UserError) as error:
         sent([path], workload=["poetry"])
     assert str(error.value).startswith("--workload: got 'poetry'; allowed: easy, hard, ")
