@@ -142,9 +142,8 @@ def file_notes(records: Sequence[Mapping[str, Any]], context: int | None) -> Ite
     """Yields a sentence per file: what was sent, and what was left out."""
     for one in records:
         kinds = f" in {len(one['categories'])} categories" if len(one["categories"]) > 1 else ""
-        text = (
-            f"{one['file']} (SHA-256 {one['sha256']}): {plural(one['prompts'], 'prompt')}{kinds}, {one['sent']} sent."
-        )
+        count = plural(one["prompts"], "prompt") + kinds
+        text = f"{one['file']} (SHA-256 {one['sha256']}): {count}, {one['sent']} sent."
         if one["too_long"]:
             text += f" {one['too_long']} left out: with their output they exceed the context of {context} tokens."
         if one["without_question"]:

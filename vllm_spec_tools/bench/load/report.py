@@ -207,33 +207,28 @@ def _tables(results: SweepResults, group: Sequence[str]) -> Iterator[Table]:
         if any(values.spread(*cell, f"{name}_p50") for cell in cells):
             yield table(f"{_NAMES[name]}, ms ({which})", partial(milliseconds, name))
     if any(key in results.agreements for key in cells):
-        yield table(f"greedy outputs beside those of {reference}", greedy)
+        yield table(f"greedy outputs beside those of {reference}", greedy, is_of_drafts=True)
 
 
 def _charts(results: SweepResults) -> Iterator[Chart]:
-    """Yields speedup and time per token of built-in workloads; of several categories the speedup of each arm."""
+    """Yields speedup and time per token by workload; of several categories the mean speedup."""
     values, reference = results.measurements, results.reference
-    what, streams, speedup = "throughput", "concurrent streams", f"tokens/s over {reference}"
     for group in _groups(results):
         levels, [workload, *others] = results.levels[group[0]], group
         if workload in (FIRST_PASS, SWITCHING):
             continue
-        for arm in results.arms[1:] if others else ():
-            lines = [Line(own, {n: values.ratio(arm, reference, own, n, _SPEED) for n in levels}) for own in group]
-            yield Chart(f"{what}, {arm}", streams, speedup, lines)
-        if others:
-            continue
         speedups, times = [], []
         for arm in results.arms:
             role: Any = {reference: "reference", OPTIMAL: "main"}.get(arm, "other")
-            ratios = {n: values.ratio(arm, reference, workload, n, _SPEED) for n in levels}
+            pairs = {n: [(arm, reference, own, n) for own in group] for n in levels}
+            speedups.append(Line(arm, {n: values.mean_ratio(own, _SPEED) for n, own in pairs.items()}, role))
             tpots = {n: values.spread(arm, workload, n, "tpot_p50") for n in levels}
-            speedups.append(Line(arm, ratios, role))
             scaled = {n: one and Spread(1e3 * one.median, 1e3 * one.low, 1e3 * one.high) for n, one in tpots.items()}
             times.append(Line(arm, scaled, role))
-        title = TITLES.get(workload, workload)
-        yield Chart(f"{what}, {title}", streams, speedup, speedups)
-        yield Chart(f"time per output token, {title}", streams, "TPOT, ms", times)
+        title = f"mean over {_name(group)}" if others else TITLES.get(workload, workload)
+        yield Chart(f"throughput, {title}", "concurrent streams", f"tokens/s over {reference}", speedups)
+        if not others:
+            yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
 
 
 def _notes(results: SweepResults) -> Iterator[str]:
