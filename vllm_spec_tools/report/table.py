@@ -1,7 +1,7 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,31 +37,34 @@ class Table:
         Args:
             width: characters of a line. Markup in texts is not interpreted.
         """
-        heads = [_narrow(header) for header in self.header]
-        texts = [[head, *(row[i] for row in self.rows)] for i, head in enumerate(heads)]
+        texts = [[_narrow(head), *(row[i] for row in self.rows)] for i, head in enumerate(self.header)]
         widest = [max(cell_len(line) for text in own for line in text.split("\n")) for own in texts]
-        least = [max([cell_len(word) for text in own for word in text.split()], default=0) for own in texts]
-        least = [min(word, _LONGEST_WORD) for word in least]
-        first, figures = [*range(self.text_columns)], [*range(self.text_columns, len(heads))]
-        title = self.title
-        while figures or title is self.title:
-            part = first + figures[:1]
-            while part[-1] + 1 < len(heads) and _taken(least[i] for i in (*part, part[-1] + 1)) <= width:
-                part.append(part[-1] + 1)
-            figures = figures[len(part) - len(first) :]
-            widths = {i: widest[i] for i in part}
-            while _taken(widths.values()) > width and (wide := [i for i in part if widths[i] > least[i]]):
-                widths[max(wide, key=lambda i: widths[i])] -= 1
-            shown = RichTable(
-                title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-            )
-            for i in part:
-                justify: Any = "left" if i < self.text_columns else "right"
-                shown.add_column(escape(heads[i]), justify=justify, overflow="fold", width=widths[i])
-            for row in self.rows:
-                shown.add_row(*(escape(row[i]) for i in part))
-            yield shown
-            title = f"{self.title} (continued)"
+        words = [[cell_len(word) for text in own for word in text.split()] for own in texts]
+        least = [min(max(own, default=0), _LONGEST_WORD) for own in words]
+        start, title = self.text_columns, self.title
+        while True:
+            part = [*range(self.text_columns), *range(start, start + 1)][: len(texts)]
+            while (end := part[-1] + 1) < len(texts) and _taken(least[i] for i in (*part, end)) <= width:
+                part.append(end)
+            fitted = {i: widest[i] for i in part}
+            while _taken(fitted.values()) > width and (wide := [i for i in part if fitted[i] > least[i]]):
+                fitted[max(wide, key=lambda i: fitted[i])] -= 1
+            yield self._part(title, {i: texts[i] for i in part}, fitted)
+            if end >= len(texts):
+                return
+            start, title = end, f"{self.title} (continued)"
+
+    def _part(self, title: str, texts: Mapping[int, Sequence[str]], widths: Mapping[int, int]) -> RichTable:
+        """Returns some columns, by their places, each with its head."""
+        shown = RichTable(
+            title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        )
+        for i, (head, *_) in texts.items():
+            justify: Any = "left" if i < self.text_columns else "right"
+            shown.add_column(escape(head), justify=justify, overflow="fold", width=widths[i])
+        for row in zip(*(own[1:] for own in texts.values()), strict=True):
+            shown.add_row(*map(escape, row))
+        return shown
 
     def markdown(self) -> str:
         """Returns it as Markdown: title, table and note."""
