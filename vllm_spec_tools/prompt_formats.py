@@ -33,13 +33,14 @@ def row_of(value: Any, where: str) -> dict[str, Any]:
         return {"messages": value}
     if not isinstance(value, dict):
         raise UserError(f"{where}: neither a text nor a JSON object; {ALLOWED}; {ADVICE}")
-    if "category" in value:
-        value = {"workload": value["category"]} | {key: own for key, own in value.items() if key != "category"}
+    row = dict(value)
+    if "category" in row:
+        row = {"workload": row.pop("category")} | row
     # Other keys of data sets are answers, tests and sources.
-    own = {key: value[key] for key in _OPTIONS if key in value}
-    match value:
+    own = {key: row[key] for key in _OPTIONS if key in row}
+    match row:
         case {"messages": _}:
-            return value
+            return row
         case {"turns": [*turns]}:
             return own | {"messages": [{"role": "user", "content": one} for one in turns[:1]], "turns": turns[1:]}
         case {"conversations": [*turns]}:
@@ -50,7 +51,7 @@ def row_of(value: Any, where: str) -> dict[str, Any]:
         case {"question": question}:
             return own | {"messages": [{"role": "user", "content": question}]}
         case {"prompt": _}:
-            return value
+            return row
     keys = ", ".join(map(repr, value)) or "none"
     raise UserError(f"{where}: no known format: its keys are {keys}; {ALLOWED}; {ADVICE}")
 

@@ -5,7 +5,7 @@ import functools
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -125,9 +125,9 @@ class SteppedEngine:
         outputs: list[Any] = self._engine.step()
         return [(output.request_id, list(output.outputs[0].token_ids), output.finished) for output in outputs]
 
-    def next_turn(self, request: Any, token_ids: list[int]) -> Any:
+    def next_turn(self, request: Any, token_ids: Sequence[int]) -> Any:
         """Returns the next turn of a conversation after this answer; None if it does not fit the context."""
-        answer = self._tokenizer.decode(token_ids, skip_special_tokens=True)
+        answer = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
         turn = request.next_turn(answer, functools.partial(render_chat, self._tokenizer))
         prompt = self._token_ids.setdefault(turn.prompt, self._tokenizer.encode(turn.prompt))
         fits = len(prompt) + turn.num_tokens <= self._engine.vllm_config.model_config.max_model_len

@@ -146,8 +146,9 @@ class Measurements:
     def mean_ratio(self, pairs: Iterable[tuple[str, str, str, float]], metric: str) -> Ratio | None:
         """Returns the geometric mean over pairs of an arm and another at a workload and level, round by round."""
         found = [
-            {n: own / self.rounds(other, *cell, metric)[n] for n, own in self.rounds(arm, *cell, metric).items()}
-            for arm, other, *cell in pairs
+            {n: own / self.rounds(other, workload, level, metric)[n] for n, own in ours.items()}
+            for arm, other, workload, level in pairs
+            for ours in [self.rounds(arm, workload, level, metric)]
         ]
         return Ratio.of(statistics.geometric_mean(one[n] for one in found) for n in (found[0] if found else ()))
 

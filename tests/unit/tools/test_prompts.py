@@ -86,7 +86,7 @@ def test_rows_of_data_sets_are_read_without_their_answers(
     assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     one = file.prompts[1]
     assert (one.workload, one.prompt, one.turns) == (workload, prompt, turns)
-    assert (one.messages and [message.content for message in one.messages]) == chat
+    assert [message.content for message in one.messages or ()] == (chat or [])
 
 
 def test_recorded_conversations_without_a_question_are_counted(tmp_path: Path) -> None:
