@@ -20,6 +20,7 @@ from vllm_spec_tools.planner.candidates import CandidateEngine
 from vllm_spec_tools.planner.forecast import Forecast, Measured, Workload, forecasts, workloads_of
 from vllm_spec_tools.planner.recommending import RECOMMENDED, TRAFFIC, Recommendation, choose, verdict
 from vllm_spec_tools.report import plural
+from vllm_spec_tools.report.provenance import machine_text
 
 # Of the passes that predict; the final comparison decides, and has its own.
 _PASS_ROUNDS = 2
@@ -191,10 +192,10 @@ def plugin_yaml(choice: Forecast, verdict: Recommendation | None, origin: Mappin
         verdict: the answer; None if it is not known yet.
         origin: provenance.
     """
-    machine, model = origin["machine"], origin["models"]["target"]
+    model = origin["models"]["target"]
     told = [
         f"Written by `vllm-spec bench --recommend` on {origin['date'][:10]} for {model}, from "
-        f"{origin['prompts']['count']} prompts, on {machine['cores']} cores of {machine['cpu']}, vLLM "
+        f"{origin['prompts']['count']} prompts, on {machine_text(origin, short=True)}, vLLM "
         f"{origin['versions']['vllm']}.",
         *([verdict.answer, *verdict.reasons] if verdict is not None else []),
         f"vllm-spec check THIS_FILE --model {model}",

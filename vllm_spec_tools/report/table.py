@@ -41,24 +41,25 @@ class Table:
         widest = [max(cell_len(line) for text in own for line in text.split("\n")) for own in texts]
         words = [[cell_len(word) for text in own for word in text.split()] for own in texts]
         least = [min(max(own, default=0), _LONGEST_WORD) for own in words]
+        # Columns stand closer where that makes the table fit.
+        gap = 2 if _taken(least, 2) <= width else 1
         start, title = self.text_columns, self.title
         while True:
             part = [*range(self.text_columns), *range(start, start + 1)][: len(texts)]
-            while (end := part[-1] + 1) < len(texts) and _taken(least[i] for i in (*part, end)) <= width:
+            while (end := part[-1] + 1) < len(texts) and _taken([least[i] for i in (*part, end)], gap) <= width:
                 part.append(end)
             fitted = {i: widest[i] for i in part}
-            while _taken(fitted.values()) > width and (wide := [i for i in part if fitted[i] > least[i]]):
+            while _taken(fitted.values(), gap) > width and (wide := [i for i in part if fitted[i] > least[i]]):
                 fitted[max(wide, key=lambda i: fitted[i])] -= 1
-            yield self._part(title, {i: texts[i] for i in part}, fitted)
+            yield self._part(title, {i: texts[i] for i in part}, fitted, gap)
             if end >= len(texts):
                 return
             start, title = end, f"{self.title} (continued)"
 
-    def _part(self, title: str, texts: Mapping[int, Sequence[str]], widths: Mapping[int, int]) -> RichTable:
+    def _part(self, title: str, texts: Mapping[int, Sequence[str]], widths: Mapping[int, int], gap: int) -> RichTable:
         """Returns some columns, by their places, each with its head."""
-        shown = RichTable(
-            title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-        )
+        looks: Any = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD}
+        shown = RichTable(title=escape(title), padding=(0, gap - 1, 0, 0), **looks)
         for i, (head, *_) in texts.items():
             justify: Any = "left" if i < self.text_columns else "right"
             shown.add_column(escape(head), justify=justify, overflow="fold", width=widths[i])
@@ -106,9 +107,9 @@ def escape_markdown(text: str) -> str:
     return text.replace("![", "\\![").replace("\n", " ")
 
 
-def _taken(widths: Iterable[int]) -> int:
-    """Returns the characters of a line of columns with their padding and edges."""
-    return sum(width + 2 for width in widths) + 1
+def _taken(widths: Iterable[int], gap: int) -> int:
+    """Returns the characters of a line of columns, with so many between them, and edges."""
+    return sum(width + gap for width in widths) + 1
 
 
 def _narrow(header: str) -> str:
