@@ -94,7 +94,7 @@ def given_requests(
             raise UserError(f"--workload: got {name!r}; allowed: {', '.join((*WORKLOADS, *own))}{where}")
     if not files:
         return (), []
-    wanted = workload if workload and own.keys() >= set(workload) else own
+    wanted = workload if workload and own.keys() >= set(workload) else list(own)
     left = dict.fromkeys(wanted, choice.per_category)
     tokenizer = load_tokenizer(model)
     found = [_chosen(file, left, tokenizer, choice) for file in files]
