@@ -1,23 +1,21 @@
-"""Reads files of prompts: JSON Lines or a JSON list, of texts, chats or ShareGPT conversations."""
+"""Reads files of prompts: texts, chats, and rows of the data sets that people measure with."""
 
+import gzip
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vllm_spec_plugin.schema.errors import UserError, show_reason
+from vllm_spec_tools.prompt_formats import ADVICE, ALLOWED, is_chat, row_of
 
-_ALLOWED = (
-    'allowed: JSON Lines or a JSON list, each "a text", {"prompt": "..."}, {"messages": [{"role": "user", "content": '
-    '"..."}, ...]} or {"conversations": [{"from": "human", "value": "..."}, ...]}, optionally with "workload", '
-    '"prediction" (a text), "schema" (a JSON schema, an object), "max_tokens" and "temperature"'
-)
 # The workload of prompts that name none.
 ALL = "all"
-# ShareGPT's names of the roles.
-_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
+_GZIP = b"\x1f\x8b"
 
 
 class Message(BaseModel):
@@ -42,6 +40,7 @@ class GivenPrompt(BaseModel):
 
     Attributes:
         prompt: text to complete; None for a chat.
+        turns: further messages of the user, each to be sent after the model's own answer to the one before.
         prediction: of the output; None has none.
         output_schema: JSON schema of the output, the key "schema"; None has none.
         max_tokens: maximum number of output tokens; None takes the command's option.
@@ -52,6 +51,7 @@ class GivenPrompt(BaseModel):
 
     prompt: str | None = Field(default=None, min_length=1)
     messages: list[Message] | None = Field(default=None, min_length=1)
+    turns: list[str] = []
     workload: str = Field(default=ALL, min_length=1, max_length=40)
     prediction: str | None = Field(default=None, min_length=1)
     output_schema: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -80,15 +80,34 @@ class GivenPrompt(BaseModel):
             return self.prompt or ""
         messages = [message.model_dump() for message in self.messages]
         try:
-            text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return render_chat(tokenizer, messages)
         except Exception as error:  # templates are programs
             problem = f"{self.where}: the model's chat template does not take these messages: {show_reason(error)}"
             raise UserError(f'{problem}; allowed: other messages, or the whole text as "prompt"') from None
-        begin = tokenizer.bos_token
-        # Templates write the first token themselves, and so do some tokenizers.
-        if begin and text.startswith(begin) and tokenizer(text).input_ids[:2] == [tokenizer.bos_token_id] * 2:
-            return text.removeprefix(begin)
-        return text
+
+
+def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+    """Writes messages as the model's prompt, ready for its answer; raises what its template raises."""
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    begin = tokenizer.bos_token
+    # Templates write the first token themselves, and so do some tokenizers.
+    if begin and text.startswith(begin) and tokenizer(text).input_ids[:2] == [tokenizer.bos_token_id] * 2:
+        return text.removeprefix(begin)
+    return text
+
+
+class PromptFile(NamedTuple):
+    """A file of prompts as read.
+
+    Attributes:
+        sha256: of the file's bytes.
+        num_empty: recorded conversations without a question, which are left out.
+    """
+
+    path: Path
+    sha256: str
+    prompts: tuple[GivenPrompt, ...]
+    num_empty: int = 0
 
 
 def read_prompts(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
@@ -100,8 +119,12 @@ def read_prompts(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
     Raises:
         UserError: a file cannot be read, has no prompts, or has something else; names the line.
     """
-    several = len(paths) > 1
-    return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else ALL))
+    return tuple(prompt for file in read_files(paths) for prompt in file.prompts)
+
+
+def read_files(paths: Sequence[Path]) -> list[PromptFile]:
+    """Reads files of prompts; see `read_prompts`."""
+    return [_read(path, path.stem[:40] if len(paths) > 1 else ALL) for path in paths]
 
 
 def read_texts(path: Path, model: str) -> tuple[str, ...]:
@@ -133,16 +156,22 @@ def load_tokenizer(model: str) -> Any:
         raise UserError(f"{model}: its tokenizer cannot be read: {show_reason(error)}") from None
 
 
-def _read(path: Path, workload: str) -> list[GivenPrompt]:
+def _read(path: Path, workload: str) -> PromptFile:
+    source = f"--prompts {path}"
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not in UTF-8"
-        raise UserError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
-    found = [_prompt(value, where, workload) for where, value in _values(text, f"--prompts {path}")]
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{source}: cannot be read: it is not in UTF-8; {ALLOWED}; {ADVICE}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{source}: cannot be read: {reason}; {ALLOWED}") from None
+    rows = [(row_of(value, where), where) for where, value in _values(text, source)]
+    found = tuple(_prompt(row, where, workload) for row, where in rows if row)
     if not found:
-        raise UserError(f"--prompts {path}: there are no prompts in it; {_ALLOWED}")
-    return found
+        nothing = "there are no prompts in it" if not rows else f"none of its {len(rows)} conversations has a question"
+        raise UserError(f"{source}: {nothing}; {ALLOWED}; {ADVICE}")
+    return PromptFile(path, hashlib.sha256(raw).hexdigest(), found, len(rows) - len(found))
 
 
 def _values(text: str, source: str) -> Iterable[tuple[str, Any]]:
@@ -150,8 +179,8 @@ def _values(text: str, source: str) -> Iterable[tuple[str, Any]]:
     try:
         whole = json.loads(text)
     except ValueError:
-        return json_lines(text, source, _ALLOWED)
-    if isinstance(whole, list) and not _is_chat(whole):
+        return json_lines(text, source, ALLOWED)
+    if isinstance(whole, list) and not is_chat(whole):
         return [(f"{source}, prompt {number}", value) for number, value in enumerate(whole, 1)]
     return [(source, whole)]
 
@@ -172,29 +201,13 @@ def json_lines(text: str, source: str, allowed: str) -> Iterator[tuple[str, Any]
                 raise UserError(f"{where}: no JSON: {error}; {allowed}") from None
 
 
-def _prompt(value: Any, where: str, workload: str) -> GivenPrompt:
-    if isinstance(value, str):
-        value = {"prompt": value}
-    elif isinstance(value, list) and _is_chat(value):
-        value = {"messages": value}
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: neither a text nor a JSON object; {_ALLOWED}")
-    if isinstance(turns := value.get("conversations"), list):
-        # ShareGPT's other keys tell where a conversation is from.
-        roles = [(_ROLES.get(str(turn.get("from")), turn.get("from")), turn) for turn in turns if hasattr(turn, "get")]
-        messages = [{"role": role, "content": turn.get("value")} for role, turn in roles]
-        kept = ("workload", "prediction", "schema", "max_tokens", "temperature")
-        value = {key: value[key] for key in kept if key in value} | {"messages": messages}
-    if "where" in value:
-        raise UserError(f"{where}: where: unknown key; {_ALLOWED}")
+def _prompt(row: dict[str, Any], where: str, workload: str) -> GivenPrompt:
+    if "where" in row:
+        raise UserError(f"{where}: where: unknown key; {ALLOWED}")
     try:
-        return GivenPrompt.model_validate({"workload": workload} | value | {"where": where})
+        return GivenPrompt.model_validate({"workload": workload} | row | {"where": where})
     except ValidationError as error:
         first = error.errors()[0]
         key = "".join(f"{part}." for part in first["loc"])[:-1]
         text = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
-        raise UserError(f"{where}: {key}{key and ': '}{text}; {_ALLOWED}") from None
-
-
-def _is_chat(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(item, dict) and "role" in item for item in value)
+        raise UserError(f"{where}: {key}{key and ': '}{text}; {ALLOWED}") from None

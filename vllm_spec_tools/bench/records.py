@@ -1,6 +1,7 @@
 """Records of measurements, from an arm to the report."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 # A workload and the number of its streams.
@@ -35,6 +36,8 @@ class LoadRequest:
         prediction: of its output, which arms without `method: prediction` ignore; empty is none.
         may_end: whether it ends where the model ends it.
         schema: JSON schema of its output, as JSON, whose end also ends it; empty is none.
+        chat: messages of the prompt, role and content; empty where no turns follow.
+        turns: user messages that follow, each after the model's own answer to the one before.
     """
 
     kind: str
@@ -44,6 +47,21 @@ class LoadRequest:
     prediction: str = ""
     may_end: bool = False
     schema: str = ""
+    chat: tuple[tuple[str, str], ...] = ()
+    turns: tuple[str, ...] = ()
+
+    def next_turn(self, answer: str, render: Callable[[Sequence[Mapping[str, str]]], str]) -> "LoadRequest | None":
+        """Returns the next turn of the conversation; None after the last one.
+
+        Args:
+            answer: the model's to this turn.
+            render: writes messages as the model's prompt.
+        """
+        if not self.turns:
+            return None
+        chat = (*self.chat, ("assistant", answer), ("user", self.turns[0]))
+        prompt = render([{"role": role, "content": content} for role, content in chat])
+        return replace(self, prompt=prompt, chat=chat, turns=self.turns[1:])
 
 
 class Phase(NamedTuple):
@@ -81,10 +99,17 @@ class LoadJob:
 
 
 class LoadOutput(NamedTuple):
-    """Output of a request, from its beginning; it has ended, or was given up."""
+    """Output of a request, from its beginning; it has ended, or was given up.
+
+    Attributes:
+        prompt: of a later turn, which has earlier answers in it; empty is the request's own.
+        turns: outputs of a conversation's later turns.
+    """
 
     token_ids: list[int]
     has_ended: bool
+    prompt: str = ""
+    turns: "tuple[LoadOutput, ...]" = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +123,7 @@ class Progress:
             that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
             few end. Of a request that began before, its last token before this time counts as its first.
         latency: seconds from sending a request to its last token, of requests sent and ended in this time.
-        outputs: outputs of all requests in the order of sending, aborted or not.
+        outputs: outputs of the phase's requests in the order of sending, aborted or not.
     """
 
     seconds: list[float]

@@ -42,7 +42,7 @@ class Recommending:
     medusa: Annotated[str | None, typer.Option(help="With --recommend: Medusa heads to consider.")] = None
     eagle3: Annotated[str | None, typer.Option(help="With --recommend: an EAGLE-3 head to consider.")] = None
     tokens: Annotated[
-        int, typer.Option(min=1, max=_MOST_TOKENS, help="With --recommend: maximum draft length to consider.")
+        int, typer.Option(min=1, max=_MOST_TOKENS, help="With --recommend: maximum draft length (K) to consider.")
     ] = 8
     out: Annotated[
         Path | None,
@@ -72,12 +72,14 @@ def bench(
     workload: Annotated[
         list[str] | None,
         typer.Option(
+            "--workload",
+            "--category",
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; equal: requests of equal length, all at once, in a first "
-            "pass and warm ones, with --one-at-a-time; json: built-in prompts with JSON schemas; or one that --prompts "
-            "names, whose requests keep their own max_tokens, temperature, prediction and schema. [default: the "
-            "workloads in --prompts, else easy]",
+            "pass and warm ones, with --one-at-a-time; json: built-in prompts with JSON schemas; or a category of "
+            "--prompts, whose requests keep their own max_tokens, temperature, prediction and schema. [default: all "
+            "categories of --prompts, else easy]",
         ),
     ] = None,
     levels: Annotated[
@@ -95,9 +97,16 @@ def bench(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help='Prompts: JSON Lines or a JSON list of texts, {"prompt": ...}, {"messages": [...]} or ShareGPT '
-            'conversations, optionally with "workload", "schema", "prediction", "max_tokens" and "temperature". '
-            "Repeatable: each file is a workload. [default: beginnings of Python files]",
+            help="Prompts, as JSON Lines or a JSON array: Spec-Bench, MT-bench (all turns, each after the model's own "
+            'answer), HumanEval, GSM8K, ShareGPT, {"prompt": ...} or {"messages": [...]}, optionally with "category", '
+            '"schema", "prediction", "max_tokens" and "temperature". Repeatable: each file is a category, unless its '
+            "rows name others. [default: beginnings of Python files]",
+        ),
+    ] = None,
+    per_category: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Send N prompts of each category of --prompts, drawn by --seed. [default: all]"
         ),
     ] = None,
     prompt_temperature: Annotated[
@@ -127,14 +136,15 @@ def bench(
     import functools
     import sys
     import tempfile
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from rich.text import Text
 
     from vllm_spec_tools.bench.arms import base_of, describe, plan_arms, running_engines
     from vllm_spec_tools.bench.load import report as load_report
     from vllm_spec_tools.bench.load import sweep
-    from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest, requests_of
+    from vllm_spec_tools.bench.load.given import Choice, context_of, file_notes, given_requests
+    from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
     from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
@@ -142,7 +152,6 @@ def bench(
     from vllm_spec_tools.planner import report as planner_report
     from vllm_spec_tools.planner.planning import Recommender, write_plugin_yaml
     from vllm_spec_tools.progress import shown_runs
-    from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
 
@@ -151,28 +160,41 @@ def bench(
     own |= {"enable_prefix_caching": SET_BY_COMMAND} if recommend else {}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     if not recommend and recommending != Recommending():
-        raise UserError("--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend")
+        hint = "; numbers of output tokens are --request-tokens and --stream-tokens"
+        raise UserError(f"--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend{hint}")
+    if recommend and (not prompts or workload or proposer or rounds < _LEAST_ROUNDS):
+        allowed = f"with --prompts and {_LEAST_ROUNDS} --rounds at least, without --workload and --proposer"
+        raise UserError(f"--recommend: allowed: {allowed}")
     check_output("--out", recommending.out)
     steady = whole_numbers("--levels", levels or (_LEVELS_TO_RECOMMEND if recommend else _LEVELS), _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     source = model_source("--model", model, "target")
-    tokens = sizes.request_tokens if recommend else longest(sizes)
-    asked = requests_of(read_prompts(prompts or ()), source, prompt_temperature, tokens, may_end=not recommend)
+    if per_category is not None and not prompts:
+        raise UserError("--per-category: allowed: with --prompts")
+    choice = Choice(
+        prompt_temperature,
+        sizes.request_tokens if recommend else longest(sizes),
+        may_end=not recommend,
+        context=context_of(source, options.get("max_model_len")) if prompts else None,
+        per_category=per_category,
+        seed=seed,
+    )
+    asked, records = given_requests(prompts or (), workload or (), source, choice)
+    said = list(file_notes(records, choice.context))
+    for text in said:
+        errors.print(Text(text), soft_wrap=True)
     draft = draft and model_source("--draft", draft, "draft")
     work: Any
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         if recommend:
-            if not asked or workload or proposer or rounds < _LEAST_ROUNDS:
-                allowed = f"with --prompts and {_LEAST_ROUNDS} --rounds at least, without --workload and --proposer"
-                raise UserError(f"--recommend: allowed: {allowed}")
             # A prompt that comes twice is a second one.
             options |= {"enable_prefix_caching": False}
             candidates = _candidates(recommending, source, draft, arm or (), asked, errors)
             gate = functools.partial(NoiseGate, noise_budget_s / 2)
             work = Recommender(candidates, asked, sorted(steady), rounds, seed, folder, gate, one_at_a_time)
         else:
-            plan = _sweep_plan(workload, asked, steady, turning, sizes, rounds, seed)
+            plan = _sweep_plan(workload or (), asked, steady, turning, sizes, rounds, seed)
             if any(name == EQUAL for name, _ in plan.cells) and not one_at_a_time:
                 raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
             arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
@@ -181,6 +203,7 @@ def bench(
         models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}
         texts = [request.prompt for request in asked] or BEGINNINGS
         origin = provenance(sys.argv[1:], seed, texts, models) | {"sizes": asdict(sizes)}
+        origin["prompts"] |= {"files": records}
         with (
             running_engines(
                 work.arms, source, seed, enforce_eager, folder, errors, options,
@@ -190,15 +213,15 @@ def bench(
         ):  # fmt: skip
             results = work.run(engines, runs.on_run, origin)
             origin |= {"rounds": results.rounds, "arms": describe(work.arms, engines)}
-    report = planner_report if recommend else load_report
-    write_or_fail(report.report_of(results, origin, rounds), files)
+    report = (planner_report if recommend else load_report).report_of(results, origin, rounds)
+    write_or_fail(replace(report, notes=[*said, *report.notes]), files)
     if recommend and recommending.out is not None:
         done = write_plugin_yaml(results, origin, recommending.out, anyway=recommending.out_anyway)
         new_console().print(Text(f"\n{done}"), soft_wrap=True)
 
 
 def _sweep_plan(
-    workload: Sequence[str] | None,
+    workload: Sequence[str],
     asked: "Sequence[LoadRequest]",
     steady: Sequence[int],
     turning: Sequence[int],
@@ -206,15 +229,13 @@ def _sweep_plan(
     rounds: int,
     seed: int,
 ) -> "SweepPlan":
-    """Returns the load of a comparison: of the workloads wanted, else of those in the prompts, else `easy`."""
+    """Returns the load of a comparison: of the workloads wanted, else of all in the prompts, else `easy`."""
     from vllm_spec_tools.bench.load.sweep import SweepPlan
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS
-    from vllm_spec_tools.engines.engine_options import words
-    from vllm_spec_tools.prompts import ALL
 
-    kinds = dict.fromkeys(request.kind for request in asked if request.kind != ALL)
+    kinds = dict.fromkeys(request.kind for request in asked)
     own = {kind: tuple(request for request in asked if request.kind == kind) for kind in kinds}
-    workloads = words("--workload", workload or list(own) or [EASY], (*WORKLOADS, *own))
+    workloads = dict.fromkeys(workload or list(own) or [EASY])
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
     texts = tuple(request.prompt for request in asked) or BEGINNINGS
     return SweepPlan(cells, texts, sizes, rounds, seed, own)

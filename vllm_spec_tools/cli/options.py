@@ -28,7 +28,8 @@ Arms = Annotated[
     ),
 ]
 TargetModel = Annotated[
-    str | None, typer.Option(help="Folder or hub name of the served model. [default: the bundled one]")
+    str | None,
+    typer.Option("--model", "--target", help="Folder or hub name of the served model. [default: the bundled one]"),
 ]
 Draft = Annotated[
     str | None,

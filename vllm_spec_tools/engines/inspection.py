@@ -5,7 +5,7 @@ import functools
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -15,6 +15,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from vllm_spec_plugin.compat.runner import kv_bytes_per_token
 from vllm_spec_tools.engines.jobs import Step
+from vllm_spec_tools.prompts import render_chat
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -99,9 +100,8 @@ class SteppedEngine:
         Args:
             options: returns `SamplingParams.extra_args` of a request with that predicted output, empty for none.
         """
-        self._engine = llm.llm_engine
-        tokenizer = llm.get_tokenizer()
-        self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
+        self._engine, self._tokenizer = llm.llm_engine, llm.get_tokenizer()
+        self._token_ids = {prompt: self._tokenizer.encode(prompt) for prompt in prompts}
         self._options = options
         self._names = (f"stream-{number}" for number in itertools.count())
 
@@ -124,6 +124,14 @@ class SteppedEngine:
         """Runs a step; returns each updated request's id, new tokens, and whether it has ended."""
         outputs: list[Any] = self._engine.step()
         return [(output.request_id, list(output.outputs[0].token_ids), output.finished) for output in outputs]
+
+    def next_turn(self, request: Any, token_ids: Sequence[int]) -> Any:
+        """Returns the next turn of a conversation after this answer; None if it does not fit the context."""
+        answer = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        turn = request.next_turn(answer, functools.partial(render_chat, self._tokenizer))
+        prompt = self._token_ids.setdefault(turn.prompt, self._tokenizer.encode(turn.prompt))
+        fits = len(prompt) + turn.num_tokens <= self._engine.vllm_config.model_config.max_model_len
+        return turn if fits else None
 
     def abort(self, names: Iterable[str]) -> None:
         """Aborts requests."""

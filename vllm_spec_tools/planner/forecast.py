@@ -17,7 +17,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.arms import NONE
 from vllm_spec_tools.bench.curves import StepCurve, drafting_seconds, step_curve
 from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadRequest, LoadRun
-from vllm_spec_tools.planner.candidates import Candidate
+from vllm_spec_tools.planner.candidates import TREE, Candidate
 from vllm_spec_tools.planner.generalised import conditional_rates
 
 
@@ -233,6 +233,19 @@ class Forecast:
     def tokens(self) -> int:
         """Returns the most that pays at any level; 0 if nothing does."""
         return max(prediction.tokens for prediction in self.best.values())
+
+    @property
+    def nextn(self) -> tuple[int, float] | None:
+        """AIConfigurator's `nextn` and `nextn_accepted`: draft length, mean accepted draft tokens per step.
+
+        The draft length is that of `tokens`, or the fastest one if nothing pays here. A tree has none.
+        """
+        if self.candidate.name == TREE:
+            return None
+        drafting = max(self.drafting.values(), key=lambda one: one.speedup)
+        predictions = next(iter(self.all.values()))  # acceptance is that of all levels
+        length = self.tokens or drafting.tokens
+        return length, min(predictions[length].tokens_per_step - 1, length)
 
 
 class Measured:

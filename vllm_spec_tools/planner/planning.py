@@ -19,6 +19,8 @@ from vllm_spec_tools.bench.records import Cell, LoadJob, LoadRequest, Phase
 from vllm_spec_tools.planner.candidates import CandidateEngine
 from vllm_spec_tools.planner.forecast import Forecast, Measured, Workload, forecasts, workloads_of
 from vllm_spec_tools.planner.recommending import RECOMMENDED, TRAFFIC, Recommendation, choose, verdict
+from vllm_spec_tools.report import plural
+from vllm_spec_tools.report.provenance import machine_text
 
 # Of the passes that predict; the final comparison decides, and has its own.
 _PASS_ROUNDS = 2
@@ -30,7 +32,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Passes:
-    """The load that predictions are made from: a workload's requests of a round, all sent at once, with their steps."""
+    """The load that predictions are made from: a workload's requests of a round, all sent at once, with their steps.
+
+    Of conversations it has the first turns only.
+    """
 
     workloads: Sequence[Workload]
     levels: Sequence[int]
@@ -48,7 +53,7 @@ class Passes:
         [workload] = (one for one in self.workloads if one.name == name)
         num_tokens = min(_WARM_UP_TOKENS, workload.num_tokens) if is_warm_up else workload.num_tokens
         requests = (workload.requests[(number * streams + i) % len(workload.requests)] for i in range(streams))
-        sent = tuple(replace(request, num_tokens=num_tokens) for request in requests)
+        sent = tuple(replace(request, num_tokens=num_tokens, turns=()) for request in requests)
         phase = Phase(sent, streams * num_tokens, is_pass=True)
         return LoadJob(streams, (phase,), self.seed + number, record_steps=True)
 
@@ -187,10 +192,10 @@ def plugin_yaml(choice: Forecast, verdict: Recommendation | None, origin: Mappin
         verdict: the answer; None if it is not known yet.
         origin: provenance.
     """
-    machine, model = origin["machine"], origin["models"]["target"]
+    model = origin["models"]["target"]
     told = [
         f"Written by `vllm-spec bench --recommend` on {origin['date'][:10]} for {model}, from "
-        f"{origin['prompts']['count']} prompts, on {machine['cores']} cores of {machine['cpu']}, vLLM "
+        f"{origin['prompts']['count']} prompts, on {machine_text(origin, short=True)}, vLLM "
         f"{origin['versions']['vllm']}.",
         *([verdict.answer, *verdict.reasons] if verdict is not None else []),
         f"vllm-spec check THIS_FILE --model {model}",
@@ -202,13 +207,15 @@ def plugin_yaml(choice: Forecast, verdict: Recommendation | None, origin: Mappin
     # A path may have anything in it but must not end a comment.
     comments = "\n".join(wrapper.fill(text if text.isprintable() else repr(text)) for text in told)
     proposer = yaml.safe_dump({"proposer": choice.candidate.proposer}, sort_keys=False, allow_unicode=True)
-    best = ", ".join(f"{best.tokens} at {level} at once" for level, best in choice.best.items())
+    # Without levels where the forecast drafts nothing: the comparison may have gained there.
+    drafting = {level: best.tokens for level, best in choice.best.items() if best.tokens}
+    best = ", ".join(f"{tokens} at {plural(level, 'stream')}" for level, tokens in drafting.items())
     return (
         f"{comments}\n\n{proposer}\n"
         "draft_length:\n"
         "  # As much as pays, by acceptance and time that the server measures itself; none where none does.\n"
         "  policy: optimal\n"
-        f"  # Most per request and step: {best} was expected to pay most.\n"
+        f"  # Maximum per request and step; predicted to be fastest: {best}.\n"
         f"  tokens: {choice.tokens}\n"
     )
 

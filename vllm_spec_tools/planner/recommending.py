@@ -1,6 +1,5 @@
 """Recommends switching speculation on or leaving it off, from the final comparison with it. Pure."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +47,8 @@ def verdict(choice: Forecast, measured: Measurements | None) -> Recommendation:
     idle = [level for level in ratios if not any(measured.rounds(RECOMMENDED, TRAFFIC, level, "draft_length").values())]
     drafted = f"; nothing was drafted at {_streams(idle)}" if idle else ""
     figures = f"{shown} (measured; predicted {predicted}{drafted})"
-    gain = mean_ratio(measured, choice.best)
+    gain = measured.mean_ratio([(RECOMMENDED, NONE, TRAFFIC, level) for level in choice.best], "tokens_per_second")
+    assert gain is not None, "both arms did every round"
     if gain.median < 1 + LEAST_GAIN:
         text = f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}."
         return Recommendation(False, text, whys)
@@ -70,19 +70,6 @@ def ratios_of(measured: Measurements, levels: Mapping[int, object]) -> dict[int,
     """Returns tokens per second of the recommended arm over none, by level."""
     found = {level: measured.ratio(RECOMMENDED, NONE, TRAFFIC, level, "tokens_per_second") for level in levels}
     return {level: one for level, one in found.items() if one is not None}
-
-
-def mean_ratio(measured: Measurements, levels: Mapping[int, object]) -> Ratio:
-    """Returns the speedup over all levels, each counting alike: the geometric mean, round by round."""
-    ours, none = (
-        [measured.rounds(arm, TRAFFIC, level, "tokens_per_second") for level in levels] for arm in (RECOMMENDED, NONE)
-    )
-    found = Ratio.of(
-        statistics.geometric_mean(one[number] / other[number] for one, other in zip(ours, none, strict=True))
-        for number in ours[0]
-    )
-    assert found is not None, "both arms did every round"
-    return found
 
 
 def why_not(forecast: Forecast, level: int) -> str | None:

@@ -40,6 +40,10 @@ def _remarks(plan: Plan) -> Iterator[str]:
         yield f"Other processes used {others:.2f} cores meanwhile, so all of this is uncertain: repeat it in quiet."
     if plan.choice.tokens == plan.choice.candidate.choices[-1] and len(plan.choice.candidate.choices) > 1:
         yield f"The longest draft considered, {plan.choice.tokens} tokens, is the best at some level: see --tokens."
+    if plan.choice.nextn is not None:
+        length, accepted = plan.choice.nextn
+        what = f"{plan.choice.candidate.name}: draft length, accepted draft tokens per step on these prompts"
+        yield f"For AIConfigurator: --nextn {length} --nextn-accepted {accepted:.2f} ({what})."
 
 
 def _ms(seconds: float) -> str:
@@ -154,6 +158,7 @@ def _data(plan: Plan) -> dict[str, Any]:
     return {
         **asdict(plan.verdict),
         "choice": {"candidate": plan.choice.candidate.name, "tokens": plan.choice.tokens},
+        "aiconfigurator": dict(zip(("nextn", "nextn_accepted"), plan.choice.nextn or (), strict=False)),
         "workloads": [{"name": one.name, "share": one.share, "num_tokens": one.num_tokens} for one in plan.workloads],
         "acceptance": acceptance,
         "memory": {name: taken._asdict() for name, taken in _memories(plan).items()},

@@ -143,6 +143,15 @@ class Measurements:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
 
+    def mean_ratio(self, pairs: Iterable[tuple[str, str, str, float]], metric: str) -> Ratio | None:
+        """Returns the geometric mean over pairs of an arm and another at a workload and level, round by round."""
+        found = [
+            {n: own / self.rounds(other, workload, level, metric)[n] for n, own in ours.items()}
+            for arm, other, workload, level in pairs
+            for ours in [self.rounds(arm, workload, level, metric)]
+        ]
+        return Ratio.of(statistics.geometric_mean(one[n] for one in found) for n in (found[0] if found else ()))
+
     def as_csv(self) -> str:
         """Returns a line per value, with the columns of `Measurement`."""
         written = io.StringIO()

@@ -193,7 +193,8 @@ def _show(report: Report, console: Console) -> None:
     wide = console if console.is_terminal else Console(file=console.file, width=_WIDEST, emoji=False)
     for table in report.tables:
         console.print()
-        wide.print(table.rich())
+        for part in table.rich(wide.width):
+            wide.print(part)
         if table.note:
             console.print(Text(table.note, style="dim"))
     for note in report.notes:

@@ -1,15 +1,19 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 # Characters of a column's header before it is broken into lines, which leaves room for figures.
 _HEADER_WIDTH = 8
+# Longer words, such as paths, are broken where a line is full.
+_LONGEST_WORD = 24
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,39 @@ class Table:
     note: str = ""
     text_columns: int = 1
 
-    def rich(self) -> RichTable:
-        """Returns it for a terminal; markup in its texts is not interpreted, and nothing is cut."""
-        shown = RichTable(
-            title=escape(self.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-        )
-        for i, header in enumerate(self.header):
-            justify = "left" if i < self.text_columns else "right"
-            shown.add_column(escape(_narrow(header)), justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for row in self.rows:
+    def rich(self, width: int) -> Iterator[RichTable]:
+        """Yields it for a terminal, in parts if it is wider, each with the columns of words; no head is cut.
+
+        Args:
+            width: characters of a line. Markup in texts is not interpreted.
+        """
+        texts = [[_narrow(head), *(row[i] for row in self.rows)] for i, head in enumerate(self.header)]
+        widest = [max(cell_len(line) for text in own for line in text.split("\n")) for own in texts]
+        words = [[cell_len(word) for text in own for word in text.split()] for own in texts]
+        least = [min(max(own, default=0), _LONGEST_WORD) for own in words]
+        # Columns stand closer where that makes the table fit.
+        gap = 2 if _taken(least, 2) <= width else 1
+        start, title = self.text_columns, self.title
+        while True:
+            part = [*range(self.text_columns), *range(start, start + 1)][: len(texts)]
+            while (end := part[-1] + 1) < len(texts) and _taken([least[i] for i in (*part, end)], gap) <= width:
+                part.append(end)
+            fitted = {i: widest[i] for i in part}
+            while _taken(fitted.values(), gap) > width and (wide := [i for i in part if fitted[i] > least[i]]):
+                fitted[max(wide, key=lambda i: fitted[i])] -= 1
+            yield self._part(title, {i: texts[i] for i in part}, fitted, gap)
+            if end >= len(texts):
+                return
+            start, title = end, f"{self.title} (continued)"
+
+    def _part(self, title: str, texts: Mapping[int, Sequence[str]], widths: Mapping[int, int], gap: int) -> RichTable:
+        """Returns some columns, by their places, each with its head."""
+        looks: Any = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD}
+        shown = RichTable(title=escape(title), padding=(0, gap - 1, 0, 0), **looks)
+        for i, (head, *_) in texts.items():
+            justify: Any = "left" if i < self.text_columns else "right"
+            shown.add_column(escape(head), justify=justify, overflow="fold", width=widths[i])
+        for row in zip(*(own[1:] for own in texts.values()), strict=True):
             shown.add_row(*map(escape, row))
         return shown
 
@@ -77,6 +105,11 @@ def escape_markdown(text: str) -> str:
     for special in ("\\", "|", "*", "<", "`"):
         text = text.replace(special, f"\\{special}" if special != "<" else "&lt;")
     return text.replace("![", "\\![").replace("\n", " ")
+
+
+def _taken(widths: Iterable[int], gap: int) -> int:
+    """Returns the characters of a line of columns, with so many between them, and edges."""
+    return sum(width + gap for width in widths) + 1
 
 
 def _narrow(header: str) -> str:

@@ -1,6 +1,7 @@
 """`vllm-spec bench`: its options, and where its errors go; tests/engine measures."""
 
 import contextlib
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -90,6 +91,29 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()
 
 
+def test_prompts_of_data_sets_are_categories_and_the_file_is_in_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SimpleNamespace
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [{"turns": ["one", "two"], "category": kind} for kind in ("writing", "qa", "qa", "qa")]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, given)))
+    (tmp_path / "q.jsonl").write_text('{"question": "x", "answer": "y"}')
+    options = "--rounds 3 --levels 1 --per-category 2 --json a.json"
+    result = run("bench", "--prompts", "p.jsonl", "--prompts", "q.jsonl", *options.split())
+    assert result.exit_code == 0, result.output
+    assert swept.plan.cells == (("writing", 1), ("qa", 1), ("q", 1))
+    assert {kind: len(requests) for kind, requests in swept.plan.given.items()} == {"writing": 1, "qa": 2, "q": 1}
+    first, second = json.loads((tmp_path / "a.json").read_text())["provenance"]["prompts"]["files"]
+    assert (first["file"], first["prompts"], first["sent"]) == ("p.jsonl", 4, 3)
+    sha256 = hashlib.sha256((tmp_path / "q.jsonl").read_bytes()).hexdigest()
+    assert (second["file"], second["sha256"]) == ("q.jsonl", sha256)
+    for text in (result.stderr, result.stdout):
+        told = f"p.jsonl (SHA-256 {first['sha256']}): 4 prompts in 2 categories, 3 sent."
+        assert told in " ".join(text.split())
+    run("bench", "--prompts", "q.jsonl", "--rounds", "3")
+    assert {name for name, _ in swept.plan.cells} == {"all"}
+
+
 def test_options_after_two_dashes_are_the_engines(swept: SimpleNamespace) -> None:
     result = run(
         "bench", "--rounds", "3", "--workload", "equal", "--one-at-a-time", "--", "--dtype=bfloat16", "-tp", "2"
@@ -130,6 +154,12 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
         ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
         ("--medusa heads", "--medusa, --eagle3, --tokens, --out, --out-anyway: allowed: with --recommend"),
         ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
+        ("--tokens 4", "allowed: with --recommend; numbers of output tokens are --request-tokens and --stream-tokens"),
+        ("--target ./nothing", "--model ./nothing: no such folder"),
+        ("--per-category 2", "--per-category: allowed: with --prompts"),
+        ("--prompts p.jsonl --category odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
+        ("--prompts p.jsonl --category odd", "json, qa; it is no category of p.jsonl: give one of these"),
+        ("--prompts p.jsonl -- --max-model-len 64", "no prompt of qa fits the model's context of 64 tokens"),
         ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
         ("--workload equal", "--workload equal: each first pass needs a new process; allowed: with --one-at-a-time"),
         ("-- --frob 1", "options after --: unrecognized arguments: --frob 1; allowed after --: engine options of vllm"),
@@ -144,5 +174,6 @@ def test_a_run_with_problems_fails_after_it_has_told_all(
 def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
+    (tmp_path / "p.jsonl").write_text('{"turns": ["x"], "category": "qa"}')
     (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
     assert_mistake(run("bench", *shlex.split(arguments)), message)

@@ -1,5 +1,7 @@
 """The file of prompts: what it may hold, and what is said where it holds something else."""
 
+import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.prompts import Message, load_tokenizer, read_prompts, read_texts
+from vllm_spec_tools.prompts import Message, load_tokenizer, read_files, read_prompts, read_texts
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -46,6 +48,53 @@ def test_texts_and_chats_in_the_forms_of_data_sets_with_their_options(
     assert two.where == f"--prompts {tmp_path / 'p'}, {'prompt 2' if as_list else 'line 3'}"
 
 
+SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["one", "two"], "reference": ["x", "y"]}
+HUMAN_EVAL = {"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "x", "test": "y"}
+GSM8K = {"question": "one", "answer": "#### 18"}
+SYSTEM, FIRST, LAST = ({"from": role, "value": role} for role in ("system", "gpt", "bing"))
+SPLIT = {"id": "a_1", "conversations": [FIRST, SYSTEM, *SHAREGPT, {"from": "user", "value": "four"}, LAST]}
+
+
+@pytest.mark.parametrize(
+    ("row", "workload", "prompt", "chat", "turns"),
+    [
+        (SPEC_BENCH, "writing", None, ["one"], ["two"]),
+        (HUMAN_EVAL, "HumanEval", "def f():\n", None, []),
+        (HUMAN_EVAL | {"category": "code"}, "code", "def f():\n", None, []),
+        (GSM8K, "all", None, ["one"], []),
+        (GSM8K | {"workload": "math"}, "math", None, ["one"], []),
+        (SPLIT, "all", None, ["system", "two", "three", "four"], []),
+        ({"prompt": "x", "category": "qa"}, "qa", "x", None, []),
+        ({"messages": CHAT, "turns": ["y"]}, "all", None, ["two"], ["y"]),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "array", "gzip"])
+def test_rows_of_data_sets_are_read_without_their_answers(
+    tmp_path: Path,
+    row: dict[str, object],
+    workload: str,
+    prompt: str,
+    chat: list[str] | None,
+    turns: list[str],
+    form: str,
+) -> None:
+    path = write(tmp_path / "p", *([[row, row]] if form == "array" else [row, row]))
+    if form == "gzip":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    [file] = read_files([path])
+    assert (len(file.prompts), file.num_empty) == (2, 0)
+    assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    one = file.prompts[1]
+    assert (one.workload, one.prompt, one.turns) == (workload, prompt, turns)
+    assert [message.content for message in one.messages or ()] == (chat or [])
+
+
+def test_recorded_conversations_without_a_question_are_counted(tmp_path: Path) -> None:
+    empty = [{"conversations": []}, {"conversations": [FIRST]}, {"conversations": [{"from": "human", "value": ""}]}]
+    [file] = read_files([write(tmp_path / "p", SPLIT, *empty)])
+    assert (len(file.prompts), file.num_empty) == (1, 3)
+
+
 def test_texts_need_no_model_and_chats_its_template(tmp_path: Path) -> None:
     assert read_texts(write(tmp_path / "p", {"prompt": "one"}), "no/model") == ("one",)
     [text] = read_texts(write(tmp_path / "p", CHAT), str(model_path("target")))
@@ -66,11 +115,17 @@ def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
     [
         ("{", "line 2: no JSON"),
         ("3", "line 2: neither a text nor a JSON object"),
-        ({"text": "x"}, "line 2: text: unknown key"),
-        ({}, "line 2: either `prompt` or `messages`"),
+        ({"text": "x", "id": 1}, "line 2: no known format: its keys are 'text', 'id'; "),
+        ({}, "line 2: no known format: its keys are none; "),
+        ({"prompt": "x", "text": "y"}, "line 2: text: unknown key"),
+        ({"turns": []}, "line 2: messages: List should have at least 1 item"),
+        ({"turns": ["x", 3]}, "line 2: turns.0: Input should be a valid string"),
+        ({"question": None}, "line 2: messages.0.content: Input should be a valid string"),
+        ({"prompt": "x", "category": 3}, "line 2: workload: "),
         ({"prompt": "x", "messages": CHAT}, "either `prompt` or `messages`"),
         ({"messages": [{"role": "assistant", "content": "y"}]}, "messages: nothing before the assistant's"),
-        ({"conversations": "x"}, "line 2: conversations: unknown key"),
+        ({"conversations": "x"}, "line 2: no known format: its keys are 'conversations'"),
+        ({"conversations": [*SHAREGPT, {"from": "tool"}, *SHAREGPT]}, "line 2: messages.2.content: "),
         ({"prompt": "x", "workload": 3}, "line 2: workload: "),
         ({"prompt": "x", "schema": '{"type": "object"}'}, "line 2: schema: Input should be a valid dictionary"),
         ({"prompt": "x", "output_schema": {}}, "line 2: output_schema: unknown key"),
@@ -82,7 +137,7 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: 
         read_prompts([path])
     assert f"--prompts {path}, " in str(error.value)
     assert message in str(error.value)
-    assert "allowed: JSON Lines or a JSON list" in str(error.value)
+    assert "allowed: JSON Lines or a JSON array" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +147,10 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: 
         (b"\n", "there are no prompts in it"),
         (b'{"prompt": "\xe9"}', "not in UTF-8"),
         (b"[1]", "prompt 1: neither a text"),
+        (b"[]", "there are no prompts in it; allowed: .*; write one row per line"),
+        (b"title,text\n", "line 1: no JSON"),
+        (b"\x1f\x8b broken", "cannot be read: "),
+        (b'{"conversations": [{"from": "gpt", "value": "x"}]}', "none of its 1 conversations has a question"),
     ],
 )
 def test_files_that_are_none_are_told(tmp_path: Path, raw: bytes | None, message: str) -> None:

@@ -27,12 +27,16 @@ class StreamingEngine(Protocol):
         """Gives requests up."""
         ...
 
+    def next_turn(self, request: LoadRequest, token_ids: Sequence[int]) -> LoadRequest | None:
+        """Returns what follows a request that was answered so; None if nothing does, or it does not fit."""
+        ...
+
 
 class ClosedLoop:
     """Keeps a number of requests in flight.
 
     The list of requests is common to all streams: one that ends takes the next, so the mixture of kinds that was
-    begun does not depend on speed.
+    begun does not depend on speed. A conversation keeps its stream to its last turn.
     """
 
     def __init__(
@@ -91,15 +95,20 @@ class ClosedLoop:
             if request.num_counted >= _LEAST_TOKENS:
                 self._note_tpot(request)
         self._engine.abort(self._in_flight)
-        outputs = [LoadOutput(request.token_ids, request.has_ended) for request in self._streamed]
+        outputs = [request.output() for request in self._streamed]
         return Progress(seconds, tokens, request_steps, self._ttft, self._tpot, self._latency, outputs)
 
-    def _ask(self) -> None:
-        request = next(self._waiting, None)
+    def _ask(self, ended: "_Streamed | None" = None) -> None:
+        """Sends the next turn of a conversation, or the next request."""
+        turn = self._engine.next_turn(ended.request, ended.token_ids) if ended and ended.request.turns else None
+        request = turn or next(self._waiting, None)
         if request is None:
             return
-        streamed = _Streamed(self._clock(), self._is_measured)
-        self._streamed.append(streamed)
+        together = ended.conversation if turn and ended else []
+        streamed = _Streamed(request, together, self._clock(), self._is_measured)
+        if not together:
+            self._streamed.append(streamed)
+        together.append(streamed)
         self._in_flight[self._engine.add(request)] = streamed
 
     def _step(self) -> tuple[float, list[int]]:
@@ -120,7 +129,7 @@ class ClosedLoop:
                 if request.began_measured:
                     self._latency.append(now - request.asked)
                 del self._in_flight[name]
-                self._ask()
+                self._ask(request)
         return now, counts
 
     def _note_tpot(self, request: "_Streamed") -> None:
@@ -133,10 +142,13 @@ class _Streamed:
     """A request, and its result so far.
 
     Attributes:
+        conversation: the conversation's turns so far, this one included.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
             that counts is the last one before it.
     """
 
+    request: LoadRequest
+    conversation: "list[_Streamed]"
     asked: float
     began_measured: bool
     first: float = 0.0
@@ -158,3 +170,8 @@ class _Streamed:
     def count_from_here(self) -> None:
         """Makes the latest token, if there is one, the first that counts."""
         self.first, self.num_counted = self.last, min(self.num_counted, 1)
+
+    def output(self) -> LoadOutput:
+        """Returns the output of a conversation's first turn, with those of later turns."""
+        later = (LoadOutput(one.token_ids, one.has_ended, one.request.prompt) for one in self.conversation[1:])
+        return LoadOutput(self.token_ids, self.has_ended, turns=tuple(later))

@@ -51,7 +51,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int)
         "Speculative decoding under load",
         provenance,
         list(_conclusion(results)),
-        [table for workload, levels in results.levels.items() for table in _tables(results, workload, levels)],
+        [table for group in _groups(results) for table in _tables(results, group)],
         list(_charts(results)),
         [*_notes(results), *disturbance_notes(results.others)],
         problems,
@@ -92,105 +92,143 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any]:
     return asdict(ratio) | {"differs": ratio.differs} if ratio else {}
 
 
+def _groups(results: SweepResults) -> list[tuple[str, ...]]:
+    """Returns each built-in workload alone, and the categories of files together."""
+    own = tuple(workload for workload in results.levels if workload not in TITLES)
+    return [(workload,) for workload in results.levels if workload not in own] + [own] * bool(own)
+
+
+def _name(group: Sequence[str]) -> str:
+    return group[0] if len(group) == 1 else f"{len(group)} categories"
+
+
 def _conclusion(results: SweepResults) -> Iterator[str]:
     """Yields the speedups, and whether greedy outputs agree."""
     others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
-    for workload, levels in results.levels.items():
+    for group in _groups(results):
         for arm in others:
-            over: dict[str, dict[int, str | None]] = {results.reference: dict.fromkeys(levels, results.reference)}
+            over: dict[str, Sequence[str]] = {results.reference: [results.reference]}
             if arm not in results.stock:
-                over[_FASTEST] = {n: results.fastest(results.stock, workload, n) for n in levels}
+                over[_FASTEST] = results.stock
             if arm == OPTIMAL:
-                over["the best fixed K"] = {n: results.fastest(results.fixed, workload, n) for n in levels}
+                over["the best fixed K"] = results.fixed
             for name, best in over.items():
-                if any(best.values()):
-                    yield f"{workload}: {arm} over {name}: {_gains(results, arm, workload, best)}."
+                if best:
+                    yield f"{_name(group)}: {arm} over {name}: {_gains(results, arm, group, best)}."
     compared = sum(agreement.outputs for agreement in results.agreements.values())
     if compared and not results.num_wrong:
         yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
 
 
-def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str | None]) -> str:
-    """Returns an arm's throughput over that of others, by streams, with what is noise and where nothing was drafted."""
-    parts = []
-    for streams, other in others.items():
-        ratio = results.measurements.ratio(arm, other or "", workload, streams, _SPEED)
+def _gains(results: SweepResults, arm: str, group: Sequence[str], others: Sequence[str]) -> str:
+    """Returns an arm's throughput over the fastest of others, by streams, the geometric mean over categories.
+
+    It says what is noise and where nothing was drafted.
+    """
+    parts, values = [], results.measurements
+    for streams in results.levels[group[0]]:
+        ratios = {workload: _over(results, arm, others, workload, streams) for workload in group}
+        pairs = [(arm, results.fastest(others, workload, streams) or "", workload, streams) for workload in group]
+        ratio = ratios[group[0]] if len(group) == 1 else values.mean_ratio(pairs, _SPEED)
         if ratio is None:
             continue
         notes = [f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio.rounds > 1 else "one round: noise unknown"]
         if ratio.differs is False:
             notes.insert(0, "within noise")
-        if not sum(results.measurements.rounds(arm, workload, streams, "draft_tokens").values()):
+        if len(group) > 1:
+            medians = sorted((one.median, workload) for workload, one in ratios.items() if one)
+            notes.append(" to ".join(f"{workload} {median:.2f}" for median, workload in (medians[0], medians[-1])))
+        if not any(sum(values.rounds(arm, workload, streams, "draft_tokens").values()) for workload in group):
             notes.append("nothing drafted")
         parts.append(f"{ratio.median:.2f} times at {plural(streams, 'stream')} ({', '.join(notes)})")
     return ", ".join(parts)
 
 
-def _tables(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
-    """Yields a workload's tables, each with a row per arm and a column per number of streams."""
-    values, reference = results.measurements, results.reference
+def _over(results: SweepResults, arm: str, others: Sequence[str], workload: str, streams: int) -> Ratio | None:
+    """Returns an arm's throughput over that of the fastest of others."""
+    other = results.fastest(others, workload, streams) or ""
+    return results.measurements.ratio(arm, other, workload, streams, _SPEED)
 
-    def table(title: str, show: Callable[[str, int], str], note: str = "") -> Table:
+
+def _tables(results: SweepResults, group: Sequence[str]) -> Iterator[Table]:
+    """Yields tables with a row per arm, of several categories per category and arm, and a column per level."""
+    values, reference, levels = results.measurements, results.reference, results.levels[group[0]]
+
+    def table(title: str, show: Callable[[str, str, int], str], note: str = "", *, is_of_drafts: bool = False) -> Table:
         columns = [plural(level, "stream") for level in levels]
-        return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, levels[i]), note)
+        if len(group) == 1:
+            cell = partial(show, group[0])
+            return matrix(f"{group[0]}: {title}", results.arms, columns, lambda arm, i: cell(arm, levels[i]), note)
+        arms = [arm for arm in results.arms if arm != reference or not is_of_drafts]
+        rows = [
+            [workload if arm == arms[0] else "", arm, *(show(workload, arm, level) for level in levels)]
+            for workload in group
+            for arm in arms
+        ]
+        return Table(f"categories: {title}", ["category", "arm", *columns], rows, note, text_columns=2)
 
-    def speed(arm: str, streams: int) -> str:
+    def speed(workload: str, arm: str, streams: int) -> str:
         spread = values.spread(arm, workload, streams, _SPEED)
         digits = 0 if spread is not None and spread.median >= 100 else 1
         best = results.fastest(results.fixed, workload, streams)
         return show_spread(spread, digits=digits) + (" *" if arm == best else "")
 
-    def over(others: Sequence[str], arm: str, streams: int) -> str:
-        other = results.fastest(others, workload, streams) or ""
-        ratio = values.ratio(arm, other, workload, streams, _SPEED)
-        return "~" * (ratio is not None and ratio.differs is False and arm != other) + show_spread(ratio)
+    def over(others: Sequence[str], workload: str, arm: str, streams: int) -> str:
+        ratio = _over(results, arm, others, workload, streams)
+        is_other = arm == results.fastest(others, workload, streams)
+        return "~" * (ratio is not None and ratio.differs is False and not is_other) + show_spread(ratio)
 
-    def drafts(arm: str, streams: int) -> str:
+    def drafts(workload: str, arm: str, streams: int) -> str:
         length = values.median(arm, workload, streams, "acceptance_length")
         drafted = f"{values.median(arm, workload, streams, 'draft_length') or 0:.2f}"
         return drafted if length is None else f"{drafted} ({length:.2f})"
 
-    def milliseconds(name: str, arm: str, streams: int) -> str:
+    def milliseconds(name: str, workload: str, arm: str, streams: int) -> str:
         return show_percentiles(values.median(arm, workload, streams, f"{name}_p{p}") for p in PERCENTILES)
 
-    def greedy(arm: str, streams: int) -> str:
+    def greedy(workload: str, arm: str, streams: int) -> str:
         found = results.agreements.get((arm, workload, streams))
         if found is None:
             return "-"
         return f"{found.wrong} WRONG" if found.wrong else f"{found.rounding} tied" if found.rounding else "equal"
 
-    yield table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
-    yield table(f"speedup over {reference}", partial(over, [reference]), _NOISE)
+    speeds = table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
+    gains = table(f"speedup over {reference}", partial(over, [reference]), _NOISE, is_of_drafts=True)
+    acceptance = table("draft tokens per request and step (acceptance length)", drafts, is_of_drafts=True)
+    yield from (speeds, gains) if len(group) == 1 else (gains, acceptance, speeds)
     for name, arms in ((_FASTEST, results.stock), ("the best fixed K", results.fixed)):
         if arms:
             yield table(f"speedup over {name}", partial(over, arms), _NOISE)
-    if workload != FIRST_PASS:
-        yield table("draft tokens per request and step (acceptance length)", drafts)
+    if len(group) == 1 and group[0] != FIRST_PASS:
+        yield acceptance
     which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
-    for name in LATENCIES[: 1 if workload == FIRST_PASS else None]:
-        if any(values.spread(arm, workload, n, f"{name}_p50") for arm in results.arms for n in levels):
+    cells = [(arm, workload, n) for arm in results.arms for workload in group for n in levels]
+    for name in LATENCIES[: 1 if group[0] == FIRST_PASS else None]:
+        if any(values.spread(*cell, f"{name}_p50") for cell in cells):
             yield table(f"{_NAMES[name]}, ms ({which})", partial(milliseconds, name))
-    if any(key[1] == workload for key in results.agreements):
-        yield table(f"greedy outputs beside those of {reference}", greedy)
+    if any(key in results.agreements for key in cells):
+        yield table(f"greedy outputs beside those of {reference}", greedy, is_of_drafts=True)
 
 
 def _charts(results: SweepResults) -> Iterator[Chart]:
-    """Yields speedup and time per token by workload."""
+    """Yields speedup and time per token by workload; of several categories the mean speedup."""
     values, reference = results.measurements, results.reference
-    for workload, levels in results.levels.items():
+    for group in _groups(results):
+        levels, [workload, *others] = results.levels[group[0]], group
         if workload in (FIRST_PASS, SWITCHING):
             continue
         speedups, times = [], []
         for arm in results.arms:
             role: Any = {reference: "reference", OPTIMAL: "main"}.get(arm, "other")
-            ratios = {n: values.ratio(arm, reference, workload, n, _SPEED) for n in levels}
+            pairs = {n: [(arm, reference, own, n) for own in group] for n in levels}
+            speedups.append(Line(arm, {n: values.mean_ratio(own, _SPEED) for n, own in pairs.items()}, role))
             tpots = {n: values.spread(arm, workload, n, "tpot_p50") for n in levels}
-            speedups.append(Line(arm, ratios, role))
             scaled = {n: one and Spread(1e3 * one.median, 1e3 * one.low, 1e3 * one.high) for n, one in tpots.items()}
             times.append(Line(arm, scaled, role))
-        title = TITLES.get(workload, workload)
+        title = f"mean over {_name(group)}" if others else TITLES.get(workload, workload)
         yield Chart(f"throughput, {title}", "concurrent streams", f"tokens/s over {reference}", speedups)
-        yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
+        if not others:
+            yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
 
 
 def _notes(results: SweepResults) -> Iterator[str]:
@@ -208,6 +246,11 @@ def _notes(results: SweepResults) -> Iterator[str]:
         "the rounds. Greedy outputs are compared up to the shorter one. Tied: they part at two tokens of equal "
         "probability."
     )
+    if any(workload not in TITLES for workload in results.levels):
+        yield (
+            "A prompt comes again where its category has fewer than streams times rounds: proposers that keep "
+            "responses (`shared`) know it then."
+        )
     if FIRST_PASS in results.levels:
         yield (
             f"equal: all requests are sent at once, {PASSES} times the same in each process. Figures are of the median "

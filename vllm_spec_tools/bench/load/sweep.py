@@ -1,12 +1,14 @@
 """The load sweep: what every arm does, and what it comes to."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
-from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, given_job, load_job
+from vllm_spec_tools.bench.load.given import given_job
+from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, load_job
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
@@ -57,13 +59,19 @@ def compare(
 
 
 def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[LoadRequest, list[int], list[int]]]:
-    """Yields requests at temperature 0 with the common part of what both arms wrote, if both did."""
+    """Yields requests at temperature 0 with the common part of what both arms wrote, if both did.
+
+    A later turn counts as long as both arms had the same prompt: an earlier answer may differ by a tie.
+    """
     for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
         for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
             # The list of requests starts again at its end.
             request = phase.requests[number % len(phase.requests)]
-            if request.temperature == 0 and all(output.token_ids for output in pair):
-                yield request, *_shared(*pair)
+            if request.temperature == 0:
+                turns = zip(*((one, *one.turns) for one in pair), strict=False)
+                for one, other in itertools.takewhile(lambda turn: turn[0].prompt == turn[1].prompt, turns):
+                    if one.token_ids and other.token_ids:
+                        yield replace(request, prompt=one.prompt or request.prompt), *_shared(one, other)
 
 
 def _shared(one: LoadOutput, other: LoadOutput) -> tuple[list[int], list[int]]:

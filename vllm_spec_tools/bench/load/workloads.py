@@ -1,21 +1,15 @@
 """Workloads: the requests of the streams."""
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.prompts import PROMPTS, STRUCTURED
 from vllm_spec_tools.bench.records import LoadJob, LoadRequest, Phase
-
-# Read by `--help`, which loads nothing heavy.
-if TYPE_CHECKING:
-    from vllm_spec_tools.prompts import GivenPrompt
 
 EASY, HARD, MIXED, SWITCHING, EQUAL, JSON = "easy", "hard", "mixed", "switching", "equal", "json"
 # The first of a process's passes of `equal`.
@@ -38,7 +32,7 @@ BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 _SHORTEST, _LONGEST = 0.5, 1.5
 # Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
 PASSES, WARM_PASSES = 5, 3
-_WARM_UP_TOKENS, _LEAST_TOKENS = 16, 2
+_WARM_UP_TOKENS, LEAST_TOKENS = 16, 2
 # Of `json`, maximum output tokens over the mean of others: its requests end where their schemas end.
 _ROOM = 4
 _LEAST_WARM_UP_TOKENS = 64
@@ -102,7 +96,7 @@ def load_job(
         same = tuple(_request(EQUAL, prompts, first + n, num_tokens, sizes) for n in range(streams))
         passes = 0 if is_warm_up else PASSES
         return LoadJob(streams, (Phase(same, streams * num_tokens, is_pass=True),) * passes, seed + number)
-    num_tokens = _num_tokens(streams, sizes, is_warm_up=is_warm_up)
+    num_tokens = tokens_of_run(streams, sizes, is_warm_up=is_warm_up)
     kinds_in_turn = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
@@ -117,62 +111,16 @@ def load_job(
 
 def varied(rng: random.Random, num_tokens: int) -> int:
     """Draws a length of 0.5 to 1.5 times `num_tokens`, so that requests do not all end in one step."""
-    return max(round(num_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS)
-
-
-def requests_of(
-    given: Sequence["GivenPrompt"], model: str, temperature: float, num_tokens: int, *, may_end: bool
-) -> tuple[LoadRequest, ...]:
-    """Returns the requests of a file of prompts, rendered as texts.
-
-    Args:
-        given: prompts of the file.
-        model: folder or hub name of the model that reads them.
-        temperature: of prompts that name none.
-        num_tokens: maximum output tokens of prompts that name none.
-        may_end: whether they end where the model ends them, or at their own maximum; else none gets more than
-            `num_tokens`.
-
-    Raises:
-        UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
-    """
-    from vllm_spec_tools.engines.memory import context_of
-    from vllm_spec_tools.prompts import load_tokenizer
-
-    if not given:
-        return ()
-    tokenizer, context = load_tokenizer(model), context_of(model)
-    found = []
-    for one in given:
-        text, own = one.render(tokenizer), one.max_tokens or num_tokens
-        tokens = max(own if may_end else min(own, num_tokens), _LEAST_TOKENS)
-        length = len(tokenizer(text).input_ids)
-        if context is not None and length + tokens > context:
-            raise UserError(
-                f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
-                "a shorter prompt, or fewer output tokens"
-            )
-        own_temperature = temperature if one.temperature is None else one.temperature
-        schema = "" if one.output_schema is None else json.dumps(one.output_schema)
-        found.append(LoadRequest(one.workload, text, own_temperature, tokens, one.prediction or "", may_end, schema))
-    return tuple(found)
+    return max(round(num_tokens * rng.uniform(_SHORTEST, _LONGEST)), LEAST_TOKENS)
 
 
 def longest(sizes: LoadSizes) -> int:
     """Returns the maximum output tokens of a request of the own workloads but `switching`."""
-    return max(round(sizes.request_tokens * _LONGEST), _LEAST_TOKENS)
+    return max(round(sizes.request_tokens * _LONGEST), LEAST_TOKENS)
 
 
-def given_job(
-    requests: Sequence[LoadRequest], streams: int, number: int, sizes: LoadSizes, seed: int, *, is_warm_up: bool
-) -> LoadJob:
-    """Builds every arm's job in a round with requests of a file; the warm-up begins with the last ones."""
-    first = (-streams if is_warm_up else number * streams) % len(requests)
-    in_turn = (*requests[first:], *requests[:first])
-    return LoadJob(streams, (Phase(in_turn, _num_tokens(streams, sizes, is_warm_up=is_warm_up)),), seed + number)
-
-
-def _num_tokens(streams: int, sizes: LoadSizes, *, is_warm_up: bool) -> int:
+def tokens_of_run(streams: int, sizes: LoadSizes, *, is_warm_up: bool) -> int:
+    """Returns the output tokens after which a run ends, all streams together."""
     if is_warm_up:
         return max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
     return max(streams * sizes.stream_tokens, sizes.min_total_tokens)

@@ -1,14 +1,16 @@
 """A recommendation from its jobs to its file and report."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.tools.planner.cases import ORIGIN, REQUESTS, ModelledEngines, expensive, plan, recommender
+from tests.unit.tools.planner.cases import ALPHA, ORIGIN, REQUESTS, ModelledEngines, expensive, plan, recommender
 from vllm_spec_plugin.config import load_config
 from vllm_spec_tools.bench.arms import NONE
 from vllm_spec_tools.bench.records import LoadRequest
+from vllm_spec_tools.planner.candidates import TREE
 from vllm_spec_tools.planner.forecast import workloads_of
 from vllm_spec_tools.planner.planning import Passes, plugin_yaml, traffic_plan, write_plugin_yaml
 from vllm_spec_tools.planner.recommending import RECOMMENDED
@@ -64,7 +66,9 @@ def test_passes_have_prompts_of_their_workload_and_schemas_stay_with_them() -> N
         ("chat, T = 1", 32),
     ]
     assert edit.share == pytest.approx(4 / 6)
-    passes = Passes((edit, warm, hot), (3,), 5)
+    passes = Passes((edit, warm, replace(hot, requests=(replace(hot.requests[0], turns=("more",)),))), (3,), 5)
+    # First turns only.
+    assert {one.turns for one in passes.job(("chat, T = 1", 3), 0).phases[0].requests} == {()}
     assert passes.cells == [("json", 3), ("chat, T = 0.7", 3), ("chat, T = 1", 3)]
     first, second = (passes.job(("json", 3), number).phases[0].requests for number in (0, 1))
     assert "".join(one.prompt[-1] for one in (*first, *second)) == "012d01"
@@ -94,6 +98,43 @@ def test_a_file_is_the_candidate_with_the_policy_that_stops_where_nothing_pays(t
     config = load_config(path)
     assert (config.proposer.method, config.verification.lenience) == (choice.candidate.proposer["method"], 1)
     assert (config.draft_length.policy, config.draft_length.tokens) == ("optimal", choice.tokens)
+
+
+def cheap_for_one(num_tokens: int) -> float:
+    """A target that is busy with more than five tokens."""
+    return 0.010 if num_tokens <= 5 else expensive(num_tokens)
+
+
+def test_the_file_does_not_contradict_what_the_comparison_measured(tmp_path: Path) -> None:
+    found, path = plan(ModelledEngines(cheap_for_one, ratios={1: 1.9, 8: 2.23})), tmp_path / "plugin.yaml"
+    # The forecast saw no gain at 8 streams, where the comparison gained most.
+    assert found.choice.best[8].tokens == 0
+    write_plugin_yaml(found, ORIGIN, path, anyway=False)
+    written = " ".join(path.read_text().replace("#", " ").split())
+    assert "1.90x at 1 stream, 2.23x at 8 streams (measured; predicted" in written
+    assert "predicted to be fastest: 4 at 1 stream. tokens: 4" in written
+    assert not any(text in written for text in ("does not pay", "0 at 8"))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_aiconfigurator_gets_draft_length_and_accepted_draft_tokens_per_step(place: int) -> None:
+    found = plan()
+    choice = found.forecasts[place]
+    report = report_of(replace(found, choice=choice, compared=None), ORIGIN, 3)
+    alpha = ALPHA[choice.candidate.name]
+    accepted = sum(alpha**position for position in (1, 2, 3, 4))
+    [text] = [text for text in report.conclusion if "AIConfigurator" in text]
+    assert f": --nextn 4 --nextn-accepted {accepted:.2f} ({choice.candidate.name}" in text
+    own = report.data["recommendation"]["aiconfigurator"]
+    assert own == {"nextn": 4, "nextn_accepted": pytest.approx(accepted, rel=0.01)}
+
+
+def test_aiconfigurator_gets_what_is_accepted_also_where_nothing_pays_and_nothing_of_trees() -> None:
+    choice = plan(ModelledEngines(verify=expensive)).choice
+    assert choice.tokens == 0
+    assert choice.nextn is not None
+    assert [*choice.nextn] == pytest.approx([1, ALPHA[choice.candidate.name]], rel=0.01)
+    assert replace(choice, candidate=replace(choice.candidate, name=TREE)).nextn is None
 
 
 def test_the_report_has_the_answer_first_and_json_everything() -> None:

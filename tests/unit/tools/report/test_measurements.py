@@ -78,3 +78,15 @@ def test_a_row_per_value_comes_as_csv_and_medians_for_programs(measured: Measure
         "arm": "ours", "workload": "easy", "level": 1, "metric": "speed", "rounds": 3,
         "median": 30, "low": 20, "high": 80,
     }  # fmt: skip
+
+
+def test_a_mean_ratio_is_the_geometric_mean_over_cells_round_by_round() -> None:
+    found = Measurements()
+    for level, ratios in ((1, (1.0, 4.0)), (8, (4.0, 9.0))):
+        for number, own in enumerate(ratios):
+            found.add("a", "w", level, number, {"speed": 10 * own})
+            found.add("b", "w", level, number, {"speed": 10})
+    mean = found.mean_ratio([("a", "b", "w", 1), ("a", "b", "w", 8)], "speed")
+    assert mean is not None
+    assert [mean.low, mean.high, mean.rounds] == pytest.approx([2, 6, 2])
+    assert found.mean_ratio([], "speed") is None

@@ -126,3 +126,21 @@ def test_a_table_that_is_too_wide_is_folded_in_a_terminal_and_never_cut(is_termi
     assert "…" not in text
     assert (max(map(len, text.splitlines())) <= 80) == is_terminal
     assert is_terminal or ("bookkeeping and messages" in text and text.count("123.45") == 9)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_heads_and_words_are_whole_at_any_width_and_every_part_names_its_rows(width: int) -> None:
+    header = ["proposer", "streams", "step, ms", "drafting", "measured", "one-of-the-longest-words", "all", "error"]
+    cells = ["draft_model", "8", "12.15", "2.10", "1.90 (1.26-3.68)", "[b]", "1.93x", "+42%"]
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None, emoji=False)
+    write(report(tables=[Table("Prediction", header, [cells] * 2)]), terminal=console)
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    shown = " ".join(lines).split()
+    words = {word for text in (*header, *cells) for word in text.split()}
+    assert words <= set(shown)
+    # The columns of words stand in each part, beside some of the figures.
+    parts = sum(text.startswith("Prediction") for text in lines)
+    assert (shown.count("proposer"), shown.count("draft_model")) == (parts, 2 * parts)
+    assert {40: parts > 1, 80: parts == 2, 200: parts == 1}[width]

@@ -1,6 +1,8 @@
 """Streams on an engine made up."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +46,10 @@ class MadeUpEngine:
 
     def abort(self, names: Iterable[str]) -> None:
         self.aborted += names
+
+    def next_turn(self, request: LoadRequest, token_ids: Sequence[int]) -> LoadRequest | None:
+        chat = "".join(map(str, token_ids))
+        return None if "too long" in request.turns else request.next_turn(chat, json.dumps)
 
     def clock(self) -> float:
         return self.now
@@ -153,3 +159,33 @@ def test_the_requests_of_a_pass_are_sent_once_and_measured_from_then() -> None:
     assert (progress.seconds, progress.tokens) == ([1.0, 2.0, 3.0, 4.0], [3, 6, 7, 8])
     assert (progress.ttft, progress.latency) == ([1.0, 1.0], [2.0, 4.0])
     assert progress.tpot == [1.0 / 3, 3.0 / 3]
+
+
+def conversation(*turns: str) -> LoadRequest:
+    return replace(request(num_tokens=2), chat=(("user", "text"),), turns=turns)
+
+
+def test_a_turn_is_asked_by_the_same_stream_after_the_models_own_answer() -> None:
+    engine = MadeUpEngine(easy=1)
+    listed = (conversation("more", "last"), request(num_tokens=8), request())
+    progress = run(engine, 2, Phase(listed, 18, is_pass=True))
+    assert [one.prompt == "text" for one in engine.added] == [True, True, False, False, True]
+    second, third = engine.added[2:4]
+    assert json.loads(second.prompt) == [
+        {"role": "user", "content": "text"},
+        {"role": "assistant", "content": "01"},
+        {"role": "user", "content": "more"},
+    ]
+    assert [message["content"] for message in json.loads(third.prompt)] == ["text", "01", "more", "200201", "last"]
+    # Later turns are outputs of their conversation; the third request takes the stream after the last one.
+    first, *others = progress.outputs
+    later = (LoadOutput([200, 201], True, second.prompt), LoadOutput([300, 301], True, third.prompt))
+    assert first == LoadOutput([0, 1], True, turns=later)
+    assert [output.turns for output in others] == [(), ()]
+    assert len(progress.ttft) == len(progress.latency) == 5
+
+
+def test_a_conversation_that_no_longer_fits_ends() -> None:
+    engine = MadeUpEngine(easy=1)
+    run(engine, 1, Phase((conversation("too long"), request()), 6, is_pass=True))
+    assert [one.prompt for one in engine.added] == ["text", "text"]

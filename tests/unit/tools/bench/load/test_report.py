@@ -104,3 +104,30 @@ def test_wrong_outputs_and_missing_rounds_are_problems() -> None:
         "2 greedy outputs differ from those of arm no speculation",
     ]
     assert not any("All 9" in text for text in found.conclusion)
+
+
+def test_categories_of_a_file_are_rows_and_their_mean_is_the_conclusion() -> None:
+    speeds = {"writing": (1.0, 1.1), "qa": (4.0, 4.4)}
+    runs = [
+        run(arm, [steady(20.0 * ratio)], workload=category, number=number, counts=counts)
+        for category, ratios in speeds.items()
+        for number in (0, 1)
+        for arm, ratio, counts in ((NONE, 1.0, (0, 0, 0)), (OPTIMAL, ratios[number], (40, 160, 100)))
+    ]
+    found = results_of(runs, {arm: ARMS[arm] for arm in (NONE, OPTIMAL)}, [("writing", 1), ("qa", 1)], {})
+    shown = report(found)
+    gains, lengths, speed = shown.tables[:3]
+    assert gains.title == "categories: speedup over no speculation"
+    assert gains.header == ["category", "arm", "1 stream"]
+    assert gains.rows == [["writing", OPTIMAL, "~1.05 (1.00-1.10)"], ["qa", OPTIMAL, "4.20 (4.00-4.40)"]]
+    assert lengths.rows == [["writing", OPTIMAL, "4.00 (3.50)"], ["qa", OPTIMAL, "4.00 (3.50)"]]
+    assert [row[:2] for row in speed.rows] == [["writing", NONE], ["", OPTIMAL], ["qa", NONE], ["", OPTIMAL]]
+    # The geometric mean over categories in each round.
+    assert shown.conclusion == [
+        "2 categories: optimal over no speculation: 2.10 times at 1 stream (2.00 to 2.20, writing 1.05 to qa 4.20)."
+    ]
+    [chart] = shown.charts
+    assert chart.title == "throughput, mean over 2 categories"
+    [_, mean] = chart.lines  # type: ignore[attr-defined]
+    assert (mean.name, mean.points[1].median) == (OPTIMAL, pytest.approx(2.1, rel=0.01))
+    assert any("fewer than streams times rounds" in note for note in shown.notes)

@@ -221,3 +221,19 @@ def test_only_greedy_outputs_of_the_same_round_are_compared_and_a_list_begins_an
     runs = [wrote("a", ours), wrote("a", [([7], True)], number=1)]
     found = compare(runs, [wrote("none", theirs)], jobs, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4)
     assert found == Agreement(2, 0, 1)
+
+
+@pytest.mark.parametrize(("second", "expected"), [("one", Agreement(3, 0, 1)), ("other", Agreement(1, 0, 0))])
+def test_turns_are_compared_as_long_as_their_prompts_are_the_same(second: str, expected: Agreement) -> None:
+    asked = []
+
+    def top_two(prompt: str, text: tuple[int, ...], schema: str) -> dict[int, float]:
+        asked.append((prompt, text))
+        return {3: 0.0, 4: -1.0}
+
+    def wrote_turns(second: str, last: int) -> LoadRun:
+        turns = (LoadOutput([2], True, second), LoadOutput([last], True, f"two after {second}"))
+        return run("a", [steady(10.0, outputs=[LoadOutput([1], True, turns=turns)])])
+
+    assert compare([wrote_turns(second, 4)], [wrote_turns("one", 3)], {0: job(0.0)}, top_two, 1e-4) == expected
+    assert asked == [("two after one", ())] * expected.wrong

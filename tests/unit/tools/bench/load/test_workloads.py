@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -16,15 +14,11 @@ from vllm_spec_tools.bench.load.workloads import (
     SWITCHING,
     WORKLOADS,
     LoadSizes,
-    given_job,
     load_job,
-    requests_of,
 )
 from vllm_spec_tools.bench.prompts import STRUCTURED
-from vllm_spec_tools.bench.records import LoadJob, LoadRequest
-from vllm_spec_tools.prompts import GivenPrompt
+from vllm_spec_tools.bench.records import LoadJob
 
-TARGET = str(model_path("target"))
 SIZES = LoadSizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
 
 
@@ -88,35 +82,3 @@ def test_schemas_bound_strings_numbers_and_lists() -> None:
         return schema["type"] == "boolean" or "maximum" in schema or "{1,12}" in schema["pattern"]
 
     assert all(bounded(json.loads(schema)) for _, schema in STRUCTURED)
-
-
-def test_options_count_where_a_prompt_says_nothing() -> None:
-    given = [
-        GivenPrompt(prompt="x = 1"),
-        GivenPrompt(prompt="x", max_tokens=5, temperature=0.5, workload="w", prediction="p"),
-        GivenPrompt(prompt="x", max_tokens=500),
-        GivenPrompt(prompt="x", max_tokens=1, schema={"enum": ["one", "two"]}),
-    ]
-    found = requests_of(given, TARGET, 0.3, 64, may_end=False)
-    assert [(one.num_tokens, one.temperature) for one in found] == [(64, 0.3), (5, 0.5), (64, 0.3), (2, 0.3)]
-    assert found[1] == LoadRequest("w", "x", 0.5, 5, "p")
-    assert [one.schema for one in found] == ["", "", "", '{"enum": ["one", "two"]}']
-    ending = requests_of(given, TARGET, 0.3, 64, may_end=True)
-    assert [(one.num_tokens, one.may_end) for one in ending] == [(64, True), (5, True), (500, True), (2, True)]
-
-
-def test_what_does_not_fit_the_context_is_told() -> None:
-    given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
-    with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
-        requests_of([given], TARGET, 0.0, 64, may_end=True)
-
-
-def test_rounds_go_through_the_requests_of_a_file_and_the_warm_up_takes_the_last_ones() -> None:
-    requests = [LoadRequest("own", text, 0.0, 9) for text in "abcde"]
-
-    def texts(number: int, is_warm_up: bool = False) -> str:
-        (phase,) = given_job(requests, 2, number, SIZES, 7, is_warm_up=is_warm_up).phases
-        return "".join(request.prompt for request in phase.requests)
-
-    assert (texts(0), texts(1), texts(0, is_warm_up=True)) == ("abcde", "cdeab", "deabc")
-    assert given_job(requests, 2, 3, SIZES, 7, is_warm_up=False).phases[0].num_tokens == 300
