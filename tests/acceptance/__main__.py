@@ -15,7 +15,6 @@ import httpx
 import typer
 from rich.console import Console
 
-from tests.acceptance.compare import run_compare
 from tests.acceptance.load import run_profile
 from tests.acceptance.served import WatchedServer, ending_check, log_check
 from tests.acceptance.verdicts import Settings, Verdict, report_of
@@ -33,7 +32,6 @@ class Part(StrEnum):
 
     RAMP = "ramp"
     SPIKE = "spike"
-    COMPARE = "compare"
     CHAOS = "chaos"
 
 
@@ -52,7 +50,7 @@ def run_parts(chosen: Collection[Part], host: str, settings: Settings) -> Genera
     if host:
         for profile in profiles:
             yield from _guarded(profile, partial(run_profile, profile, host, settings, has_plugin=False))
-    elif profiles or Part.COMPARE in chosen:
+    elif profiles:
         yield from _guarded("server", partial(_served, chosen, settings))
     if Part.CHAOS in chosen:
         yield from _guarded(Part.CHAOS, partial(_chaos, settings))
@@ -72,8 +70,6 @@ def _served(chosen: Collection[Part], settings: Settings) -> Iterator[Verdict]:
         for profile in PROFILES:
             if profile in chosen:
                 yield from _guarded(profile, partial(run_profile, profile, server.base_url, settings, has_plugin=True))
-        if Part.COMPARE in chosen:
-            yield from _guarded(Part.COMPARE, partial(run_compare, server.base_url, server.model, settings))
         yield ending_check("server", server.terminate())
     yield log_check("server", log.read_text(errors="replace"))
 
@@ -121,15 +117,9 @@ def main(
             load_config(config)
         except ConfigError as error:
             fail(str(error), 2)
-        if runs_on_cpu() and tensor_parallel_size > 1:
-            cores = len(os.sched_getaffinity(0))
-            if tensor_parallel_size > cores:
-                fail(
-                    f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2
-                )
-            if tensor_parallel_size == cores and not only:
-                chosen.remove(Part.COMPARE)
-                typer.echo(f"without {Part.COMPARE}: it times clients, and the ranks take all {cores} cores", err=True)
+        cores = len(os.sched_getaffinity(0))
+        if runs_on_cpu() and tensor_parallel_size > cores:
+            fail(f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2)
     out.mkdir(parents=True, exist_ok=True)
     # SIGTERM ends the servers of the test too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

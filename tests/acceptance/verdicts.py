@@ -53,18 +53,18 @@ class Verdict:
     """The result of one check.
 
     Attributes:
-        passed: None for figures that are reported without a limit.
+        passed: whether it passed.
     """
 
     part: str
     check: str
-    passed: bool | None
+    passed: bool
     figures: str
 
     @property
     def outcome(self) -> str:
         """Whether the check passed, in a word."""
-        return "reported" if self.passed is None else "passed" if self.passed else "FAILED"
+        return "passed" if self.passed else "FAILED"
 
     def __str__(self) -> str:
         return f"{self.part}: {self.check} ({self.figures})"
@@ -72,11 +72,10 @@ class Verdict:
 
 def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, Any]) -> Report:
     """Makes the report; its data say `passed` if at least one check was made and all passed."""
-    checks = [verdict for verdict in verdicts if verdict.passed is not None]
-    failed = [verdict for verdict in checks if not verdict.passed]
-    counted = f"All {len(checks)} checks passed" if checks else "No check was made"
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    counted = f"All {len(verdicts)} checks passed" if verdicts else "No check was made"
     if failed:
-        counted = f"{len(failed)} of {len(checks)} checks failed"
+        counted = f"{len(failed)} of {len(verdicts)} checks failed"
     rows = [[one.part, one.check, one.outcome, one.figures] for one in verdicts]
     return Report(
         "loadtest acceptance",
@@ -86,7 +85,7 @@ def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, 
         [Table("Checks", ["part", "check", "outcome", "figures"], rows, text_columns=4)],
         problems=[f"FAILED {one}" for one in failed],
         data={
-            "passed": bool(checks) and not failed,
+            "passed": bool(verdicts) and not failed,
             "seconds": round(seconds, 1),
             "checks": [asdict(one) for one in verdicts],
         },

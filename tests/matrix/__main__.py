@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tests.matrix.cells import COLUMNS, ROWS, UNTESTED, WRONG
 from tests.matrix.native import COLUMNS as NATIVE_COLUMNS
-from tests.matrix.page import PAGE, RESULTS, release, render
+from tests.matrix.page import PAGE, RESULTS, release, with_tables
 from tests.matrix.running import columns_of
 from tests.matrix.workers import run
 from vllm_spec_tools.report.provenance import provenance
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="run nothing, write the page of the latest results")
     options = parser.parse_args(arguments)
     if options.page:
-        PAGE.write_text(render(json.loads(RESULTS.read_text())))
+        PAGE.write_text(with_tables(PAGE.read_text(), json.loads(RESULTS.read_text())))
         return 0
     names = [name for name in options.only.split(",") if name] or list(ROWS)
     if unknown := set(names) - set(ROWS):
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = {each: results[each] for each in sorted(results, key=Version)}
     path.write_text(json.dumps(results, indent=1) + "\n")
     if options.results is None:
-        PAGE.write_text(render(results))
+        PAGE.write_text(with_tables(PAGE.read_text(), results))
     cells = [cell for row in rows.values() for cell in row["cells"].values()]
     bad = sum(cell["verdict"] in (WRONG, UNTESTED) for cell in cells)
     print(f"{len(cells)} cells in {seconds:.0f} s, {bad} of them wrong or untested; written to {path}")
