@@ -3,14 +3,11 @@
 Each sabotage returns what it puts in place of what: (owner, name of the attribute, value).
 """
 
-import atexit
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,8 +15,6 @@ import torch
 
 from vllm_spec_plugin.v1.verification import block, chain, noise, tree
 
-_ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
-_NAME = "TEST_SABOTAGE"
 _SHARE = 0.2
 Replacements = list[tuple[Any, str, Any]]
 
@@ -218,16 +213,3 @@ _ALL = (
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     sabotage.__name__: functools.partial(_in_force, sabotage) for sabotage in _ALL
 }
-
-
-def environment(name: str) -> dict[str, str]:
-    """Returns the environment variables with which vLLM's processes are sabotaged from their start."""
-    path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(path), _NAME: name}
-
-
-def register() -> None:
-    """Puts the sabotage in force until the process ends; vLLM calls it in each of its processes."""
-    in_force = contextlib.ExitStack()
-    in_force.enter_context(SABOTAGES[os.environ[_NAME]]())
-    atexit.register(in_force.close)

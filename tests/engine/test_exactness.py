@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.chaos.faulty_proposer import REASONS
 from tests.engine import texts
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
+from tests.engine.faults import REASONS
 from tests.engine.greedy import assert_same_outputs, assert_same_tokens, greedy_job, is_same
 from tests.engine.jobs import CertifyRequest, Job, JobResult, Session
 from tests.engine.kinds import all_kinds, greedy_answers, off, run_plain, seeded
