@@ -135,20 +135,6 @@ def test_tool_calls_are_streamed_the_same(server: Server, client: openai.OpenAI,
     await_accepted(server, before, 51)
 
 
-def test_whole_answers_have_the_same_calls_and_reasoning(server: Server, client: openai.OpenAI, model: str) -> None:
-    def said(**body: Any) -> Any:
-        answer = asked(client, model, "Weather?", False, tools=TOOLS, max_tokens=250, extra_body=body)
-        [choice] = answer.choices
-        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls]
-        return calls, choice.message.model_extra["reasoning"], choice.finish_reason, answer.usage.completion_tokens
-
-    without = said(**OFF)
-    assert without[0] == [("get_weather", city) for city in CITIES]
-    before = accepted(server)
-    assert said() == without
-    await_accepted(server, before, 50)
-
-
 def test_json_after_reasoning_is_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
     schema = {"name": "city", "schema": SCHEMA, "strict": True}
     options: dict[str, Any] = {"response_format": {"type": "json_schema", "json_schema": schema}, "max_tokens": 120}

@@ -75,17 +75,6 @@ def test_an_edit_is_bridged_and_a_useless_prediction_changes_nothing(
     assert accepted < 8 < rejected
 
 
-def test_sampled_texts_are_what_their_seeds_say(client: openai.OpenAI, model: str) -> None:
-    options: Any = {"temperature": 1.0, "seed": 7, "n": 2}
-    plain = complete(client, model, **options)
-    texts = [choice.text for choice in plain.choices]
-    predicted = complete(client, model, texts[0], **options)
-    assert [choice.text for choice in predicted.choices] == texts
-    accepted, rejected = counts(predicted)
-    assert accepted >= TOKENS - 1
-    assert accepted + rejected >= TOKENS
-
-
 @pytest.mark.parametrize("chat", [False, True])
 def test_streams_and_stop_strings(client: openai.OpenAI, model: str, text: str, chat: bool) -> None:
     options: Any = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
@@ -103,23 +92,6 @@ def test_streams_and_stop_strings(client: openai.OpenAI, model: str, text: str, 
     accepted, rejected = counts(last)
     assert last.usage.completion_tokens >= accepted >= 0
     assert accepted + rejected > 0
-
-
-def test_a_json_schema_is_kept_to(client: openai.OpenAI, model: str) -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-
-    def answer(**options: Any) -> str | None:
-        messages: Any = [{"role": "user", "content": "json"}]
-        options = {"max_tokens": 16, "temperature": 0, "response_format": form, **options}
-        return client.chat.completions.create(model=model, messages=messages, **options).choices[0].message.content
-
-    plain = answer()
-    assert plain is not None
-    assert plain.startswith("{")
-    # Of the first one the schema allows the beginning, of the other everything.
-    for prediction in ('{"a": 3}', plain):
-        assert answer(prediction=content(prediction)) == plain
 
 
 # Kinds of mistakes that tests/unit/register/test_predictions.py has more of.
@@ -165,11 +137,3 @@ def test_a_stream_counts_as_it_goes(client: openai.OpenAI, model: str, text: str
     so_far = [(chunk.usage.completion_tokens, *counts(chunk)) for chunk in stream]
     assert so_far[-1] == (TOKENS, TOKENS, 0)
     assert all(accepted == tokens and accepted + rejected == TOKENS for tokens, accepted, rejected in so_far)
-
-
-def test_beam_search_ignores_predictions(client: openai.OpenAI, model: str, text: str) -> None:
-    body = {"use_beam_search": True, "prediction": content(text)}
-    answer = client.completions.create(model=model, prompt=PROMPT, n=2, max_tokens=4, temperature=0, extra_body=body)
-    assert len(answer.choices) == 2
-    details = answer.usage.completion_tokens_details if answer.usage else None
-    assert details is None or details.accepted_prediction_tokens is None

@@ -1,6 +1,5 @@
 """Tests responses of a server that speculates, as an OpenAI client sees them."""
 
-import time
 from importlib.metadata import version
 
 import httpx
@@ -128,48 +127,3 @@ def test_options_that_make_no_sense_are_refused_in_words(client, model, xargs, w
         client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": "x"}], extra_body={"vllm_xargs": xargs}
         )
-
-
-def test_streaming_gives_the_same_text(client, model):
-    whole = complete(client, model).choices[0].text
-    assert "".join(chunk.choices[0].text for chunk in complete(client, model, stream=True)) == whole
-
-
-def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
-    greedy = complete(client, model).choices[0].text
-    assert complete(client, model, temperature=1, extra_body={"min_p": 1.0}).choices[0].text == greedy
-    biased = complete(client, model, temperature=1, logit_bias={"100": 100}, logprobs=0).choices[0]
-    assert len(set(biased.logprobs.tokens)) == 1
-
-
-def test_stop_strings_and_max_tokens_end_an_accepted_run_exactly(client, model):
-    whole = complete(client, model)
-    text = whole.choices[0].text
-    assert complete(client, model, stop=["return"]).choices[0].text == text.split("return")[0]
-    for max_tokens in range(1, 8):
-        cut = complete(client, model, max_tokens=max_tokens)
-        assert cut.usage.completion_tokens == max_tokens
-        assert text.startswith(cut.choices[0].text.rstrip("\ufffd"))
-
-
-def test_an_abort_mid_stream_leaves_nothing_behind(client, model, server):
-    stream = complete(client, model, max_tokens=900, temperature=1, stream=True, extra_body={"ignore_eos": True})
-    for _ in zip(range(5), stream, strict=False):
-        pass
-    stream.close()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        metrics = server.metrics()
-        if metrics["vllm:num_requests_running"] == 0 and metrics["vllm:kv_cache_usage_perc"] == 0:
-            break
-        time.sleep(0.2)
-    assert metrics["vllm:num_requests_running"] == 0
-    assert metrics["vllm:kv_cache_usage_perc"] == 0
-    assert complete(client, model).usage.completion_tokens == 48
-
-
-def test_a_bad_request_is_a_400_and_costs_nobody_else(client, model, server):
-    with pytest.raises(openai.BadRequestError):
-        complete(client, model, extra_body={"min_p": 7})
-    assert httpx.get(f"{server.base_url}/health").status_code == 200
-    assert complete(client, model).usage.completion_tokens == 48

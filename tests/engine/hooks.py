@@ -1,8 +1,6 @@
 """Changes an engine for tests: checks, faults and recordings, installed and put in force by the engine's process."""
 
 import contextlib
-import gc
-import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -85,9 +83,6 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
         yield notes
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
-    if job.counts_objects:
-        gc.collect()
-        notes["objects"] = sys.getallocatedblocks()
 
 
 @contextlib.contextmanager

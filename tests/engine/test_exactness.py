@@ -219,25 +219,6 @@ def test_a_fault_in_every_other_step_costs_drafts_only_and_is_counted(
         assert result.accepted > 20
 
 
-@pytest.mark.full  # `books.py` finds what is kept of requests.
-def test_requests_leave_no_objects_behind(arms: Arms, reference: Reference) -> None:
-    """Not one Python object in four requests: a leak shows in both runs of 1,000, a cache that grows once does not."""
-    prompts = texts.sources(reference, 50, 100) * 20
-    requests = [CertifyRequest(prompt, {"max_tokens": 6, "temperature": i % 2}) for i, prompt in enumerate(prompts)]
-    jobs = [Job(requests, torch_seed=i, counts_objects=True) for i in range(3)]
-    first, second, third = (arms.run(WAYS["cascade"], job).notes["objects"] for job in jobs)
-    assert min(second - first, third - second) < len(requests) / 4
-
-
-def test_other_seeds_give_other_outputs(arms: Arms, reference: Reference) -> None:
-    """So that the comparisons above say something."""
-    greedy = [CertifyRequest(prompt, {"max_tokens": 32}) for prompt in texts.repetitive(reference)]
-    requests = off(seeded(greedy))
-    others = [CertifyRequest(each.prompt, each.params | {"seed": 1}) for each in requests]
-    one, other = (arms.run(WAYS["cascade"], Job(each)) for each in (requests, others))
-    assert all(a != b for a, b in zip(one.tokens(), other.tokens(), strict=True))
-
-
 def test_grammars_alone_draft_much_of_structured_outputs_and_nothing_else(arms: Arms, reference: Reference) -> None:
     every: list[CertifyRequest] = all_kinds(arms, reference, GRAMMARS)
     structured, free = ([r for r in every if ("structured_outputs" in r.params) == has] for has in (True, False))

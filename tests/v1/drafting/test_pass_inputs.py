@@ -47,15 +47,6 @@ def test_inputs_are_those_of_the_chunks():
             assert inputs.stops_ahead[step].tolist() == [stop + step + 1 for _, _, stop in drafting]
 
 
-def test_kinds_of_numbers_are_those_that_kernels_take():
-    chunks, _, texts, table = scene(0)
-    inputs = pass_inputs(chunks, 1, 2, texts, [table], [SIZE], torch.device("cpu"))
-    ints = [inputs.token_ids, inputs.query_start, inputs.stops, inputs.stops_ahead]
-    longs = [inputs.positions, inputs.slots, inputs.last, inputs.rows, inputs.positions_ahead, inputs.slots_ahead]
-    assert {tensor.dtype for tensor in ints} == {torch.int32}
-    assert {tensor.dtype for tensor in longs} == {torch.int64}
-
-
 def test_places_beyond_the_last_block_are_not_looked_up():
     table = np.arange(MOST_BLOCKS, dtype=np.int32)[None]
     texts = np.zeros((1, SIZE * MOST_BLOCKS), np.int32)

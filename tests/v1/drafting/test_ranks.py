@@ -90,15 +90,6 @@ def test_no_rank_runs_passes_of_another_plan(monkeypatch: pytest.MonkeyPatch) ->
     assert run(monkeypatch, one, other) == [False, False]
 
 
-def test_a_fault_in_the_passes_of_all_ranks_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(rank: RankAgreement) -> bool:
-        rank.before_passes([1])
-        rank.note_fault()
-        return rank.at_end([NO_DRAFT])
-
-    assert run(monkeypatch, fail, fail) == [True, True]
-
-
 def test_a_rank_that_failed_in_passes_of_others_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one never comes to the end of the step."""
 

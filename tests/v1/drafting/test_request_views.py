@@ -89,14 +89,6 @@ def test_siblings_have_random_numbers_of_their_own():
     assert (one.sibling_uniforms != other.sibling_uniforms).all()
 
 
-def test_each_request_sees_the_state_that_its_newest_token_came_from():
-    hidden = torch.arange(6.0).view(3, 2)
-    places, found = views([request(20), request(39), request(21)], hidden=hidden)
-    assert places == [0, 2]
-    assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
-    assert [view.row for view in found] == [0, 2]
-
-
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
     """Otherwise a grammar would drop tokens of sampled drafts by their value, which q does not know."""
     requests = [request(10), request(10, temperature=0.0), request(10, structured_outputs=object())]
@@ -109,10 +101,3 @@ def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
     [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes={"r0": "s", "r1": "s"})[1]
     assert plain.scope == "s"
     assert seeded.scope == scope
-
-
-def test_the_longest_turn_is_what_there_must_be_room_for():
-    names, found = views([request(10), request(38)], plan={"r0": ((0, 2), (1, 3)), "r1": ((1, 1), (0, 3))})
-    assert names == [0, 1]
-    assert [view.num_draft_tokens for view in found] == [3, 1]
-    assert [view.draft_plan for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]

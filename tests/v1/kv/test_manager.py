@@ -9,21 +9,6 @@ def blocks(num_tokens, size=BLOCK_SIZE):
     return -(-num_tokens // size)
 
 
-def ids(manager, request_id="a"):
-    return manager.get_block_ids(request_id)[0]
-
-
-def test_reserving_reaches_equally_far_in_all_groups():
-    manager = make_manager(10, FULL, WINDOW)
-    running = request("a", prompt(1, 6))
-    start(manager, running)
-    # 5 blocks are free: two for each of two stretches of 4 tokens, and one that is no use alone.
-    added = manager.reserve(running, 20).get_block_ids()
-    assert [len(group) for group in added] == [2, 2]
-    assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-
-
 @random_cases(20, 200)
 def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
     """Three groups in one pool; a worker's tables would follow what is told."""
@@ -45,15 +30,6 @@ def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
         assert tables == manager.get_block_ids("a")
         assert [len(table) for table in tables] == expected
         manager.check_integrity()
-
-
-def test_rollback_never_touches_cached_blocks(manager):
-    running = request("a", prompt(1, 10))
-    start(manager, running)
-    manager.reserve(running, 16)
-    assert manager.rollback(running, 0) == (2,)
-    assert all(manager.block_pool.blocks[i].block_hash for i in ids(manager))
-    manager.check_integrity()
 
 
 def test_rollback_never_touches_shared_blocks(manager, running):

@@ -132,14 +132,6 @@ def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):
     assert not any(output.prefill_stats for output in outputs[1:])
 
 
-def test_statistics_are_sent_with_every_step(core):
-    core.scheduler.add_request(request("a", prompt(1, 7)))
-    core.step(num_accepted=4)
-    core.step(num_accepted=4)
-    assert core.left[0] == []
-    assert core.total("verified_per_position") == [1, 1, 1, 1]
-
-
 def test_nothing_is_kept_of_a_request_that_was_aborted(core):
     """Another one may come under its name."""
     core.scheduler.add_request(request("a", prompt(1, 7)))

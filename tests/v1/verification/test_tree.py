@@ -88,16 +88,6 @@ def test_seeded_chains_are_decided_as_verify_chain_does(rng, device, greedy):
     assert outputs(verify(as_chains(case), shape, device, are_greedy, seeds)) == expected
 
 
-@random_cases(15, 100)
-def test_seeded_output_does_not_depend_on_certain_drafts(rng, device):
-    """Its first token is the one that no drafts, and a chain of other drafts, give."""
-    case = random_tree_case(rng, certain=True, missing=True)
-    one = torch.tensor([int(rng.integers(1000))])
-    [drafted] = outputs(verify([case], rng.choice(["none", "dense", "sparse"]), device, seeds=one))
-    [undrafted] = outputs(verify([TreeCase(chain(0), case.p[:1], [], UNDRAFTED)], "none", device, seeds=one))
-    assert drafted[0] == undrafted[0]
-
-
 class _SmallestNoise(Noise):
     """Accepts whatever may be accepted at all."""
 
@@ -124,34 +114,3 @@ def test_a_step_without_requests_or_drafts(device):
     assert verdict.token_ids.shape == verdict.rows.shape == (0, 1)
     case = TreeCase(chain(0), np.eye(VOCAB)[[3]], [], UNDRAFTED)
     assert outputs(verify([case, case], "dense", device)) == [[3], [3]]
-
-
-def test_rows_that_nobody_comes_to_are_not_looked_at(device):
-    """Poisoned logits below a sibling that is not taken, sampled."""
-    tree = topology([(0,), (0, 0), (1,)])
-    rows = TreeRows.of([tree], device)
-    logits = as_logits([np.eye(VOCAB)[[2, 0, 0, 1]]], device)
-    logits[1:3] = float("nan")
-    seen = []
-
-    class Watched(Noise):
-        def sample(self, weights, rows):
-            seen.extend(rows.tolist())
-            return super().sample(weights, rows)
-
-    drafts = torch.tensor([1, 1, 2], device=device)
-    sampled = torch.tensor([False], device=device)
-    verdict = verify_tree(logits, drafts, None, rows, sampled, Watched(VOCAB, device))
-    assert outputs(verdict) == [[2, 1]]
-    assert seen == [0, 3]
-
-
-def test_inputs_are_left_as_they_were(device):
-    generator = torch.Generator().manual_seed(7)
-    rows = TreeRows.of([PAIR, chain(2)], device)
-    logits = torch.randn(len(rows.request), VOCAB, generator=generator).to(device)
-    probs = torch.rand(4, VOCAB, generator=generator).softmax(-1).to(device)
-    drafts = torch.tensor([0, -1, 2, 3], device=device)
-    copies = logits.clone(), probs.clone(), drafts.clone()
-    verify_tree(logits, drafts, probs, rows, torch.tensor([False, True], device=device), Noise(VOCAB, device))
-    assert all(torch.equal(a, b) for a, b in zip((logits, probs, drafts), copies, strict=True))

@@ -63,12 +63,6 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path: Path, config: dict[str,
     assert said.replace("DRAFT", draft).replace("TARGET", TARGET.model) in refusal_of(draft, size=size)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(6, 1, 3), (8, 2, 8), (8, 4, 2), (8, 8, 4)])
-def test_heads_that_can_be_split_or_copied_pass(tmp_path: Path, heads: int, kv_heads: int, size: int) -> None:
-    draft = copy_model(tmp_path / "draft", num_attention_heads=heads, num_key_value_heads=kv_heads)
-    assert warnings_of(draft, size=size) == []
-
-
 def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Path) -> None:
     draft = copy_model(tmp_path / "draft")
     swap_tokens(draft, ("a", "b"), ("c", "d"), ("e", "f"))
