@@ -72,7 +72,7 @@ class Served:
 
 SERVERS = {
     "own draft model": Served(Way.OWN, (_DRAFT_MODEL | {"draft_sampling": "probabilistic"},)),
-    "own cascade": Served(Way.TOKEN_ONLY_V1, (_PREDICTION, _SUFFIX)),
+    "own cascade": Served(Way.TOKEN_ONLY_V1, (_PREDICTION, _SUFFIX, {"method": "grammar"})),
     "own tree": Served(Way.OWN, (_MEDUSA | {"tree": [[0], [1], [0, 0], [0, 1]]},)),
     "faulty cascade": Served(Way.OWN, (_NGRAM, _DRAFT_MODEL, _MEDUSA | {"draft_sampling": "probabilistic"}), True),
     "draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL),)),
