@@ -1,27 +1,16 @@
 """Predicted outputs, as OpenAI documents them, through `vllm serve`."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
-
-from tests.e2e.conftest import MAX_MODEL_LEN
-from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
 
 PROMPT = "class Person:\n    def get_name(self):\n        return self.name\n\n    def get_street(self"
 TOKENS = 48
-
-
-@pytest.fixture(scope="module")
-def server(grouped: Server) -> Server:
-    """Its stream is grouped, which changes no count and no text."""
-    return grouped
 
 
 def complete(client: openai.OpenAI, model: str, prediction: Any = None, **options: Any) -> Any:
@@ -73,61 +62,6 @@ def test_an_edit_is_bridged_and_a_useless_prediction_changes_nothing(
     assert useless.choices[0].text == text
     accepted, rejected = counts(useless)
     assert accepted < 8 < rejected
-
-
-@pytest.mark.parametrize("chat", [False, True])
-def test_streams_and_stop_strings(client: openai.OpenAI, model: str, text: str, chat: bool) -> None:
-    options: Any = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
-    body = {"prediction": content(text), "ignore_eos": True}
-    if chat:
-        options["messages"] = [{"role": "user", "content": PROMPT}]
-        stream = client.chat.completions.create(max_tokens=TOKENS, extra_body=body, **options)
-        *chunks, last = stream
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    else:
-        stop = text[30:34]
-        stream = client.completions.create(prompt=PROMPT, max_tokens=TOKENS, stop=stop, extra_body=body, **options)
-        *chunks, last = stream
-        assert "".join(chunk.choices[0].text for chunk in chunks) == text[: text.index(stop)]
-    accepted, rejected = counts(last)
-    assert last.usage.completion_tokens >= accepted >= 0
-    assert accepted + rejected > 0
-
-
-# Kinds of mistakes that tests/unit/register/test_predictions.py has more of.
-REFUSED = {
-    "prediction.content[0]: got another kind of part; allowed: ": content([{"type": "image_url"}]),
-    "prediction: got half a surrogate pair; allowed: a text in Unicode": content("a\ud800"),
-    f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens": content(
-        "a" * 17 * MAX_MODEL_LEN
-    ),
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_is_wrong_is_refused_with_words(
-    server: Server, client: openai.OpenAI, model: str, words: str, stream: bool
-) -> None:
-    body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": REFUSED[words], "stream": stream}
-    # Not httpx's own JSON: it refuses what is no Unicode.
-    sent, headers = json.dumps(body), {"Content-Type": "application/json"}
-    answer = httpx.post(f"{server.base_url}/v1/completions", content=sent, headers=headers, trust_env=False, timeout=60)
-    assert answer.status_code == 400
-    assert words in answer.text.replace("\\", "")
-    assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
-
-
-def test_an_empty_prediction_is_none_and_raw_ones_are_taken(client: openai.OpenAI, model: str, text: str) -> None:
-    assert complete(client, model, "").choices[0].text == text
-    body = {"ignore_eos": True, "vllm_xargs": {"spec_prediction": text}}
-    answer = client.completions.create(
-        model=model, prompt=[PROMPT, PROMPT], max_tokens=TOKENS, temperature=0, extra_body=body
-    )
-    assert [choice.text for choice in answer.choices] == [text, text]
-    assert counts(answer) == (2 * TOKENS, 0)
-    with pytest.raises(openai.BadRequestError, match="allowed: one of them"):
-        client.completions.create(model=model, prompt=PROMPT, extra_body={**body, "prediction": content(text)})
 
 
 def test_a_stream_counts_as_it_goes(client: openai.OpenAI, model: str, text: str) -> None:

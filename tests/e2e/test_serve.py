@@ -3,7 +3,6 @@
 from importlib.metadata import version
 
 import httpx
-import openai
 import pytest
 
 from tests.dashboard import Exposed, queries
@@ -74,56 +73,3 @@ def test_a_request_is_told_how_its_drafts_fared(client, model, method):
     assert sum(own["per_step_accepted"]) == own["num_accepted_draft_tokens"] > 0
     assert sum(own["per_step_drafted"]) == own["num_draft_tokens"]
     assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS[method]
-
-
-def drafted_by_method(server):
-    """Draft tokens so far, by who made them."""
-    exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
-    return ServerMetrics.parse(exposition).by_label("vllm_spec_plugin:draft_tokens_total", "method")
-
-
-def drafted_for(client, model, **xargs):
-    """The draft lengths of a request's steps, and its text."""
-    answer = complete(client, model, extra_body={"ignore_eos": True, "vllm_xargs": xargs})
-    own = answer.model_extra["metrics"]["speculative_decoding"] or {}
-    return own.get("per_step_drafted") or [0], answer.choices[0].text
-
-
-def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client, model, method):
-    usual, text = drafted_for(client, model, spec="on")
-    assert max(usual) == NUM_DRAFTS[method]
-    assert drafted_for(client, model, spec="off") == ([0], text)
-    fewer, same = drafted_for(client, model, spec_tokens=2)
-    assert max(fewer) == 2
-    assert same == text
-
-
-def test_a_request_can_call_for_a_proposer(client, model, method, server):
-    """Only that proposer of a cascade drafts for the request, chains or trees; the text is the same."""
-    for name in ("ngram", "draft_model", "medusa") if method == "cascade" else (method.removesuffix("_tree"),):
-        before = drafted_by_method(server)
-        usual, text = drafted_for(client, model, spec_method=name)
-        after = drafted_by_method(server)
-        assert {other for other in after if after[other] > before.get(other, 0)} == {name}
-        assert max(usual) == NUM_DRAFTS[method]
-        assert text == drafted_for(client, model, spec="off")[1]
-
-
-@pytest.mark.parametrize(
-    ("xargs", "words"),
-    [
-        ({"spec": "of"}, ["vllm_xargs.spec", "'of'", "on or off"]),
-        ({"spec_tokens": 99}, ["vllm_xargs.spec_tokens", "99", "a whole number from 1 to"]),
-        ({"spec_tokens": True}, ["vllm_xargs.spec_tokens", "got true"]),
-        ({"spec_method": "eagle"}, ["vllm_xargs.spec_method", "'eagle'"]),
-        ({"spec_token": 2}, ["vllm_xargs.spec_token", "unknown key", "spec_tokens"]),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_in_words(client, model, xargs, words):
-    with pytest.raises(openai.BadRequestError) as refusal:
-        complete(client, model, extra_body={"vllm_xargs": xargs})
-    assert all(word in refusal.value.message for word in words), refusal.value.message
-    with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(
-            model=model, messages=[{"role": "user", "content": "x"}], extra_body={"vllm_xargs": xargs}
-        )

@@ -120,13 +120,6 @@ def test_structural_tags(
     assert compared(arms, reference, on(name), requests, 0.0).accepted > 10
 
 
-def test_free_whitespace_is_drafted_in_the_style_of_the_output(
-    arms: Arms, reference: Reference, prompts: list[Tokens]
-) -> None:
-    engine = Engine(config=GRAMMAR, check=True, options=backend("xgrammar", any_whitespace=True))
-    compared(arms, reference, engine, requests_of(prompts, [STRUCTURES["json"]] * 6), 0.15)
-
-
 def test_drafts_begin_when_reasoning_has_ended(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     parser = (("reasoning_parser", "are"), ("reasoning_parser_plugin", reasoning.__file__))
     engine = Engine(config=GRAMMAR, check=True, options=(*backend("xgrammar"), *parser))

@@ -50,27 +50,6 @@ def test_what_is_forced_is_drafted(
     assert drafted(texts, so_far, tokenizer, reads_text=reads_text)[0] == expected
 
 
-JSON = {
-    f'{{"name":{a}"{name}"{b},{c}"age":{d}{age}}}'
-    for a in ("", " ", "\n")
-    for b in ("", " ")
-    for c in ("", " ", "\n")
-    for d in ("", " ")
-    for name in ("Ann", "Lee", "Bern")
-    for age in ("41", "14")
-}
-
-
-@BOTH
-def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
-    assert drafted(JSON, '{"', tokenizer)[0].startswith('name": "')
-    assert drafted(JSON, '{"name":', tokenizer)[0] == ' "'
-    text, kinds = drafted(JSON, '{"name":"Ann', tokenizer)
-    assert text.startswith('", "age":')
-    assert kinds[0] in (Kind.LIKELY, Kind.GUESS)
-    assert Kind.GUESS in kinds
-
-
 def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
     state = Texts(["the"], BYTE_LEVEL, "the")
     for stops, allowed, expected in (

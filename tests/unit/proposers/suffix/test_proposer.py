@@ -6,7 +6,7 @@ import pytest
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
-from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
+from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, TextStore
 
 VOCAB_SIZE = 12
 K = 5
@@ -41,15 +41,6 @@ def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
     assert draft(make(least=0.57), "a", [1, 2, 3, 4, 1, 2, 3, 5, 1, 2]) == [3]
 
 
-def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
-    proposer = make()
-    draft(proposer, "a", [1, 2, 3, 1, 2])
-    assert draft(proposer, "a", [4, 5, 4]) == [5, 4, 5, 4, 5]
-    assert draft(proposer, "a", [4, 5, 4, 6, 7, 6]) == [7, 6, 7, 6, 7]
-    proposer.forget("a")
-    assert proposer.num_bytes == 0
-
-
 @pytest.mark.parametrize("least", [0.0, 0.2])
 def test_matches_with_ended_texts_are_those_of_a_search(least: float) -> None:
     """30 stores of up to 6 texts that come while a request runs, seed 5; texts are shorter than the overlap."""
@@ -76,17 +67,6 @@ def _begins(text: list[int], others: list[list[int]]) -> bool:
     """Whether an earlier text has all of it: then it is not kept."""
     earlier = others[: next(place for place, other in enumerate(others) if other is text)]
     return any(other[at : at + len(text)] == text for other in earlier for at in range(len(other)))
-
-
-def test_a_beginning_that_is_kept_is_not_kept_again() -> None:
-    store, rng = TextStore(100_000, VOCAB_SIZE), np.random.default_rng(6)
-    text = rng.integers(0, VOCAB_SIZE, 3000).astype(np.int32)
-    for length in range(1000, 3001, 500):
-        store.add("one", text[:length])
-        store.add("one", text[:length])
-    assert store.num_tokens <= 3000 + 4 * (OVERLAP + 1) + 1
-    [generation] = store.generations("one")
-    assert generation.tree.num_matched == 0, "all that is kept is counted, as each text's end is its own"
 
 
 def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
