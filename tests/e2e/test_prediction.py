@@ -7,10 +7,18 @@ from typing import Any
 import openai
 import pytest
 
+from vllm_spec_tools.engines.serving import Server
+
 pytestmark = pytest.mark.e2e
 
 PROMPT = "class Person:\n    def get_name(self):\n        return self.name\n\n    def get_street(self"
 TOKENS = 48
+
+
+@pytest.fixture(scope="module")
+def server(grouped: Server) -> Server:
+    """Its stream is grouped, which changes no count and no text."""
+    return grouped
 
 
 def complete(client: openai.OpenAI, model: str, prediction: Any = None, **options: Any) -> Any:
