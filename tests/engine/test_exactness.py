@@ -124,7 +124,7 @@ def test_what_follows_a_stop_is_gone(name: str, arms: Arms, reference: Reference
 
 @pytest.mark.parametrize("name", FEW)
 def test_no_request_is_lost_in_a_storm(name: str, arms: Arms, reference: Reference) -> None:
-    """A third is aborted and a tenth refused; outputs of the others, and what the aborted ones had, are as without."""
+    """A third is aborted; outputs of the others, and what the aborted ones had, are as without."""
     engine = WAYS[name]
     every = all_kinds(arms, reference, engine)
     plain = run_plain(arms, engine, every).tokens()
@@ -133,9 +133,9 @@ def test_no_request_is_lost_in_a_storm(name: str, arms: Arms, reference: Referen
     result = arms.run(engine, Job([], storm=Storm(requests, NUM_REQUESTS)))
     outcomes: list[Outcome] = result.notes["storm"]
     ends = [outcome.end for outcome in outcomes]
-    assert set(ends) == {"finished", "aborted", "refused"}
+    assert set(ends) == {"finished", "aborted"}
     assert len(ends) == NUM_REQUESTS
-    assert min(ends.count("aborted") / 0.2, ends.count("refused") / 0.05) > NUM_REQUESTS
+    assert ends.count("aborted") > 0.2 * NUM_REQUESTS
     for outcome in outcomes:
         expected = plain[places[outcome.request]]
         if outcome.end != "finished":

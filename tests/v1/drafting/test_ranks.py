@@ -85,11 +85,6 @@ def test_no_rank_runs_passes_that_another_one_does_not(monkeypatch: pytest.Monke
     assert run(monkeypatch, failed, planned, planned) == [False] * 3
 
 
-def test_no_rank_runs_passes_of_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (lambda rank: draft(rank, [0, 4], DRAFTS)), (lambda rank: draft(rank, [0, 5], DRAFTS))
-    assert run(monkeypatch, one, other) == [False, False]
-
-
 def test_a_rank_that_failed_in_passes_of_others_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one never comes to the end of the step."""
 
