@@ -13,6 +13,17 @@ def gaps() -> DrafterGaps:
     return DrafterGaps((4, 8), NULL)
 
 
+def test_a_step_without_the_drafter_leaves_its_blocks_lacking(gaps: DrafterGaps) -> None:
+    assert not gaps
+    gaps.open("a", 9, ([1, 2, 3, NULL], [11, 12]))
+    assert gaps
+    assert gaps.first == {"a": 9}
+    assert gaps.blocks == {3, 12}
+    gaps.open("a", 13, ([1, 2, 3, 4], [11, 12]))
+    assert gaps.first == {"a": 9}
+    assert gaps.blocks == {3, 4, 12}
+
+
 def test_who_finds_a_lacking_block_lacks_what_is_in_it(gaps: DrafterGaps) -> None:
     """The blocks 1, 2 and a part of 5 have 10 computed tokens; in the other group 21 and a part of 12 have them."""
     gaps.open("a", 4, ([1, 2, 3], [11, 12]))

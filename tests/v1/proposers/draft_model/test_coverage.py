@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.sizes import examples
-from tests.v1.proposers.draft_model.pool import DraftKV, Pool, Served
+from tests.v1.proposers.draft_model.pool import DraftKV, Pool, Request
 from vllm_spec_plugin.v1.proposers.draft_model.catch_up import CatchUpLimits, num_draft_tokens, plan_catch_up
 from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
@@ -86,8 +86,8 @@ class Steps(RuleBasedStateMachine):
         self.coverage = self.coverage_cls(self.num_blocks, self.block_sizes)
         self.pool = Pool(self.num_blocks, self.coverage)
         self.kv = DraftKV(self.num_blocks, self.block_sizes)
-        self.running: list[Served] = []
-        self.preempted: list[Served] = []
+        self.running: list[Request] = []
+        self.preempted: list[Request] = []
         self.texts: list[list[int]] = []
         self.count = 0
 
@@ -103,7 +103,7 @@ class Steps(RuleBasedStateMachine):
         texts = [*self.texts, *(request.text for request in self.running), []]
         old = texts[of % len(texts)][:length]
         self.count += 1
-        request = Served(f"r{self.count}", old + new)
+        request = Request(f"r{self.count}", old + new)
         if self.pool.admit(request, min(first, len(request.text))):
             self.running.append(request)
 
@@ -124,7 +124,6 @@ class Steps(RuleBasedStateMachine):
     )
     def step(self, plans, draft_seed, budget, max_len):
         """Applies a plan to each running request, then runs one of the draft's passes over all of them."""
-        lengths = []
         for request, plan in zip(self.running, plans, strict=False):
             if not plan.keeps_drafts:
                 request.drafts = []
@@ -132,8 +131,8 @@ class Steps(RuleBasedStateMachine):
                 self.pool.cut(request, len(request.text) + len(request.drafts), plan.freed_at)
             served = plan.is_served and self._serve(request, plan)
             self.pool.extend(request, len(request.text) + plan.reserve)
-            lengths.append(0 if request.in_prompt or not served else plan.num_draft_tokens)
-        self._draft(lengths, Random(draft_seed), CatchUpLimits(budget, max_len))
+            request.k = 0 if request.in_prompt or not served else plan.num_draft_tokens
+        self._draft(Random(draft_seed), CatchUpLimits(budget, max_len))
 
     def _serve(self, request, plan):
         """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""
@@ -150,11 +149,8 @@ class Steps(RuleBasedStateMachine):
         self.pool.computed(request, stop + len(accepted))
         return True
 
-    def _draft(self, lengths, chance, limits):
-        views = [
-            request.view(row, length, self.block_sizes)
-            for row, (request, length) in enumerate(zip(self.running, lengths, strict=True))
-        ]
+    def _draft(self, chance, limits):
+        views = [request.view(row, self.block_sizes) for row, request in enumerate(self.running)]
         tables = [request.arrays for request in self.running]
         covered = [self.coverage.watermark(v.request_id, v.token_ids, tables[v.row]) for v in views]
         chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], limits)
