@@ -180,14 +180,3 @@ def test_only_requests_of_the_plan_are_drafted_for(runner):
     assert runner.take_draft_token_ids() is None
     _, drafted, sent = runner.run_step()
     assert (drafted, vars(sent)) == (None, {}), "what was sent once"
-
-
-def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):
-    """Tokens of a prompt that is not through are thrown away; vLLM does not see the generators."""
-    generators = [torch.Generator(), torch.Generator()]
-    runner.input_batch.generators.update(enumerate(generators))
-    for _ in range(2):
-        runner.run_step()
-        assert runner.booked_with == {}
-    assert [runner.rejection_sampler.positions.of(generator) for generator in generators] == [2, 0]
-    assert list(runner.input_batch.generators) == [0, 1]

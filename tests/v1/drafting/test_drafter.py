@@ -16,7 +16,6 @@ from vllm_spec_plugin.proposers.suffix.store import TextStore
 from vllm_spec_plugin.v1.drafting import drafter as module
 from vllm_spec_plugin.v1.drafting.drafter import Drafter
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
-from vllm_spec_plugin.verification.topology import by_priority, chain
 
 CPU = torch.device("cpu")
 CONFIG = {"proposer": {"method": "medusa", "model": "heads"}}
@@ -151,27 +150,6 @@ def long_view(request_id, text):
     return RequestView(
         request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", draft_plan=((0, 1),)
     )
-
-
-FORK = by_priority([[0], [1], [0, 0], [2]])
-
-
-@pytest.fixture
-def with_a_tree(monkeypatch, proposer):
-    """Four tokens were drafted for request a, and sent as 3, 5, 4, 6."""
-    proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
-    drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
-    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, draft_plan=((0, 4),))])
-    return drafter
-
-
-def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
-    """Other tokens than were drafted are a chain."""
-    for tokens in ([3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]):
-        assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
-    assert with_a_tree.pending.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
-    with_a_tree.pending.take_probs(["a"], [[3, 4, 5, 6]], CPU)
-    assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
 
 
 def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):

@@ -57,13 +57,6 @@ def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
     assert [view.depth for view in found] == [4, 2, 2]
 
 
-def test_a_predicted_output_is_shown_and_where_the_output_begins():
-    requests = [request(20, num_output=3, extra_args={"spec_prediction": [5, 6]}), request(20, extra_args={"a": 1})]
-    _, found = views([*requests, request(20)])
-    assert [view.prediction for view in found] == [[5, 6], None, None]
-    assert [view.num_prompt_tokens for view in found] == [17, 19, 19]
-
-
 def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     """max_tokens limits how deep it goes, the context how many tokens the scheduler takes."""
     requests = [
@@ -76,17 +69,6 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     assert places == [0, 1, 2]
     assert [view.num_draft_tokens for view in found] == [12, 6, 12]
     assert [view.depth for view in found] == [12, 6, 2]
-
-
-def test_siblings_have_random_numbers_of_their_own():
-    torch.manual_seed(0)
-    [one, other] = views([request(20), request(20)], TREE, 3)[1]
-    for view in (one, other):
-        assert view.sibling_uniforms.shape == (12, 3)
-        assert len(np.unique(view.sibling_uniforms)) == 36
-        assert ((view.sibling_uniforms >= 0) & (view.sibling_uniforms < 1)).all()
-        np.testing.assert_array_equal(view.uniforms, view.sibling_uniforms[:, 0])
-    assert (one.sibling_uniforms != other.sibling_uniforms).all()
 
 
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
