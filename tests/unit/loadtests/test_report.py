@@ -117,13 +117,6 @@ def test_a_report_begins_with_outcome_figures_and_whether_the_server_agrees(tmp_
     assert lacking.conclusion[0] in (tmp_path / "a.html").read_text()
 
 
-@pytest.mark.parametrize("measures", [{}, {"chat": [failed(0.0)]}, {"chat": [answered(0.0, tokens=1)]}])
-def test_tests_that_show_little_have_a_report_too(measures: Any, tmp_path: Path) -> None:
-    found = report(result(measures, server=None))
-    assert found.data["server"] is None
-    write(found, html=tmp_path / "a.html", markdown=tmp_path / "a.md")
-
-
 def test_counters_are_differences_and_gauges_are_not() -> None:
     before = {"vllm:generation_tokens_total": 15.0, "vllm:num_requests_running": 3.0}
     drafts = {"drafts": 20.0, "draft_tokens": 80.0, "accepted_tokens": 50.0}

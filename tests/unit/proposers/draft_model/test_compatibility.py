@@ -10,7 +10,6 @@ from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_
 from tests.unit.proposers.refusals import refusal
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource, check_pair
-from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.schema.errors import ConfigError
 
 DRAFT, TARGET = str(model_path("draft")), ModelSource(str(model_path("target")))
@@ -141,11 +140,3 @@ def test_a_target_that_only_vllm_can_read_is_not_compared(tmp_path: Path) -> Non
     assert f"not compared with the target '{target}': its config cannot be read: " in warning
     with pytest.raises(ConfigError, match="heads"):
         warnings_of(draft, ModelSource(target), size=5)
-
-
-def test_revisions_of_a_folder_are_refused() -> None:
-    config = DraftModelConfig(method="draft_model", model=DRAFT, revision="main", code_revision="x")
-    said = r"2 mistakes:\n.*proposer.revision: got the text 'main', but proposer.model is"
-    with pytest.raises(ConfigError, match=said):
-        config.check(None, 4, "conf/spec.yaml")
-    DraftModelConfig(method="draft_model", model="org/small", revision="main").check(None, 4, "conf/spec.yaml")
