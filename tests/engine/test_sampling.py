@@ -9,12 +9,7 @@ from tests.engine import texts
 from tests.engine.arms import (
     CASCADE,
     DRAFT_MODEL,
-    DRAFT_MODEL_OPTIMAL,
-    EAGLE3,
     EAGLE3_CASCADE,
-    LOOKUP,
-    MEDUSA,
-    MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     SUFFIX,
     Arms,
@@ -34,18 +29,6 @@ ENGINES = {
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "cascade": Engine(config=CASCADE),
 }
-if is_full():
-    # Nothing in them that the others have not.
-    ENGINES |= {
-        "plain": Engine(),
-        "lookup": Engine(config=LOOKUP),
-        "draft_model": Engine(config=DRAFT_MODEL),
-        "eagle3": Engine(config=EAGLE3),
-        # With few requests, as the policy begins with the guess that drafts of many cost too much.
-        "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
-        "medusa": Engine(config=MEDUSA),
-        "medusa_tree": Engine(config=MEDUSA_TREE),
-    }
 FALSE_ALARMS = 1e-3
 # 7 settings, 4 prompts, 3 positions, eleven engines at most.
 NUM_TESTS = 7 * 4 * 3 * 11

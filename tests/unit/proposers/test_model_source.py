@@ -57,16 +57,6 @@ def test_facts_of_a_config(tmp_path: Path) -> None:
     [
         ({"rope_type": "linear", "factor": 4.0}, 8192),
         ({"rope_type": "dynamic", "factor": 2.0}, 4096),
-        (
-            {
-                "rope_type": "llama3",
-                "factor": 8.0,
-                "original_max_position_embeddings": 256,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-            },
-            2048,
-        ),
         ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 256}, 2048),
     ],
 )

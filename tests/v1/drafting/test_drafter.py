@@ -86,40 +86,6 @@ def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer)
     assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
 
 
-class Ranks:
-    """Takes the place of the agreement of two ranks."""
-
-    group, num_faults, are_same = "", 0, True
-
-    def note_fault(self):
-        self.num_faults += 1
-
-    def at_end(self, drafts):
-        return self.are_same
-
-
-@pytest.fixture
-def ranks(monkeypatch, drafter):
-    """Records the drafter's agreements of ranks."""
-    ranks = Ranks()
-    monkeypatch.setattr(module, "tensor_parallel_cpu_group", lambda: "group")
-    monkeypatch.setattr(module, "RankAgreement", lambda group: vars(ranks).update(group=group) or ranks)
-    drafter.engine = SimpleNamespace(bind=lambda runner: None, ranks=None)
-    drafter.bind(None)
-    return ranks
-
-
-def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, proposer, ranks):
-    resets = []
-    proposer.reset = lambda: resets.append(1)
-    ranks.are_same = False
-    assert drafter.draft([view("a", 3), view("b", 4)]) == [NO_DRAFT, NO_DRAFT]
-    assert drafter.sources == {}
-    assert (resets, proposer.forgotten) == ([1], ["a", "b"])
-    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-    assert drafter.take_counters().of("medusa").proposer_errors == {"ranks_differ": 1}
-
-
 class InOrder(set):
     """A set with the order of another process: hashes of texts differ from process to process."""
 

@@ -10,7 +10,7 @@ import torch
 
 from tests.engine.books import holding
 from tests.unit.scheduling.cases import FULL
-from tests.v1.scheduling.steps import HEADS, NUM_DRAFTS, Core, add, held
+from tests.v1.scheduling.steps import HEADS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.models import model_path
@@ -25,14 +25,6 @@ class Pausing(FixedControl):
 
     def begin_step(self, num_requests):
         return self.is_on
-
-
-def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
-    core = Core(20, FULL)
-    add(core, "a", 1, 7)
-    core.begin()
-    assert core.num_slots("a") == 7 + 1 + NUM_DRAFTS
-    assert core.output.scheduled_new_reqs[0].block_ids[0] == core.manager.get_block_ids("a")[0]
 
 
 def test_new_requests_have_their_scope_with_their_first_step():
@@ -85,18 +77,6 @@ def test_reserved_blocks_are_zeroed_in_the_step_that_gives_them():
     added = [i for old, new in zip(before, core.manager.get_block_ids("a"), strict=True) for i in new[len(old) :]]
     assert added
     assert sorted(core.output.new_block_ids_to_zero) == sorted(added)
-
-
-def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
-    core = Core(7, FULL)
-    add(core, "a", 1, 7)
-    core.step()
-    waiting = add(core, "b", 2, 7)
-    core.begin()
-    # a: 8 tokens, 4 drafts, 1 more, 4 more drafts: 5 of the 6 blocks; b's 2 would leave it 4.
-    assert waiting.status == RequestStatus.WAITING
-    assert held(core) == 5
-    core.end()
 
 
 def test_with_a_connector_tables_are_left_as_vllm_makes_them():
