@@ -39,10 +39,10 @@ def test_completions_draft_and_accept(client, model, server):
     assert after["vllm_spec_plugin:proposer_errors_total"] == 0
 
 
-def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
-    methods = {"cascade": "ngram > draft_model > medusa", "medusa_tree": "medusa"}.get(method, method)
+def test_the_log_and_the_metrics_say_what_is_served(model, server):
+    methods = "ngram > draft_model > medusa"
     [line] = [line for line in server.log_path.read_text().splitlines() if f"vllm_spec_plugin {__version__}: " in line]
-    assert f": {methods}, policy fixed, up to {NUM_DRAFTS[method]} draft tokens, exact; memory per rank: " in line
+    assert f": {methods}, policy fixed, up to {NUM_DRAFTS} draft tokens, exact; memory per rank: " in line
     [line] = [line for line in server.log_path.read_text().splitlines() if f"{__version__} serves with vLLM " in line]
     assert f" {version('vllm')} (" in line
     assert "; V1 runner: " in line
@@ -51,13 +51,11 @@ def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
     exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
     labels = [labels for name, labels, _ in ServerMetrics.parse(exposition).samples if name == "vllm_spec_plugin:info"]
     engine = {"model_name": model, "engine": "0", "version": __version__}
-    policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS[method])}
+    policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS)}
     assert labels == [{**engine, **policy, "exact": "true", "lenience": "1"}]
 
 
-def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(client, model, server, method):
-    if method != "cascade":
-        pytest.skip("the same metrics as a cascade's")
+def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(client, model, server):
     for _ in range(3):
         complete(client, model)
     exposed = Exposed.parse(httpx.get(f"{server.base_url}/metrics", trust_env=False).text)
@@ -65,11 +63,11 @@ def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(clien
     assert not [complaint for query in queries() for complaint in exposed.missing(query)]
 
 
-def test_a_request_is_told_how_its_drafts_fared(client, model, method):
+def test_a_request_is_told_how_its_drafts_fared(client, model):
     answer = complete(client, model, extra_body={"ignore_eos": True})
     own = answer.model_extra["metrics"]["speculative_decoding"]
     assert own["mean_acceptance_length"] == 1 + own["num_accepted_draft_tokens"] / own["num_spec_steps"]
     assert own["draft_acceptance_rate"] == own["num_accepted_draft_tokens"] / own["num_draft_tokens"]
     assert sum(own["per_step_accepted"]) == own["num_accepted_draft_tokens"] > 0
     assert sum(own["per_step_drafted"]) == own["num_draft_tokens"]
-    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS[method]
+    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS
