@@ -28,7 +28,7 @@ FILES = {
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
     "test_exactness": 15,
-    **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_crowd": 40, "test_demo": 80, "test_fuzz": 60},
+    **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_demo": 80, "test_fuzz": 60},
     **{"test_ending": 60, "test_refusal": 30, "test_sampling": 30, "test_switched_off": 45},
     **{"test_draft_windows": 15, "test_lifecycle": 40, "test_plan": 120},
     "test_v2": 40,
