@@ -21,9 +21,7 @@ FILES = {
     **dict.fromkeys(("tests/engine/test_stock",), "lookup"),
     **dict.fromkeys(("tests/engine/test_draft_model", "tests/engine/test_draft_edges"), "draft_model"),
     "tests/engine/test_eagle3": "eagle3",
-    **dict.fromkeys(
-        (f"tests/e2e/test_{name}" for name in ("crowd", "prediction", "serve", "stream", "tenants")), "server"
-    ),
+    **dict.fromkeys((f"tests/e2e/test_{name}" for name in ("prediction", "serve", "stream", "tenants")), "server"),
 }
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
