@@ -28,6 +28,13 @@ def test_measures_each_size_once_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(seconds == pytest.approx(size * 1e-6) for size, seconds in measured)
 
 
+def test_ends_before_the_time_is_up_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.02)
+    measured = probe_steps(clock.run, 2048, 1.0)
+    assert [size for size, _ in measured] == [1, 8, 32]
+    assert clock.now <= 51.0
+
+
 def test_ranks_that_must_agree_run_the_same_steps_whatever_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, slow = Clock(monkeypatch, 1e-6), Clock(monkeypatch, 10.0)
     probe_steps(slow.run, 2048, None)

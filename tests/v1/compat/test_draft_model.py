@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -57,6 +58,21 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
 
 # Layers of these tests do not look at it.
 ANY_CONFIG: Any = None
+
+
+def test_what_has_no_key_is_the_targets_or_vllms_choice(models):
+    config = target_config(models, "llama")
+    config.model_config.trust_remote_code = True
+    config.parallel_config.tensor_parallel_size = 2
+    config.cache_config.cache_dtype = "fp8_e4m3"
+    config.load_config.load_format = "dummy"
+    config.attention_config.backend = AttentionBackendEnum.TRITON_ATTN
+    draft = draft_config(config, models, "llama")
+    assert draft.model_config.trust_remote_code
+    assert draft.parallel_config.tensor_parallel_size == 2
+    assert draft.cache_config.cache_dtype == "fp8_e4m3"
+    assert draft.load_config.load_format == "dummy"
+    assert draft.attention_config.backend is None
 
 
 def layer(spec, **attributes):

@@ -9,6 +9,10 @@ def blocks(num_tokens, size=BLOCK_SIZE):
     return -(-num_tokens // size)
 
 
+def ids(manager, request_id="a"):
+    return manager.get_block_ids(request_id)[0]
+
+
 @random_cases(20, 200)
 def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
     """Three groups in one pool; a worker's tables would follow what is told."""
@@ -30,6 +34,15 @@ def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
         assert tables == manager.get_block_ids("a")
         assert [len(table) for table in tables] == expected
         manager.check_integrity()
+
+
+def test_rollback_never_touches_cached_blocks(manager):
+    running = request("a", prompt(1, 10))
+    start(manager, running)
+    manager.reserve(running, 16)
+    assert manager.rollback(running, 0) == (2,)
+    assert all(manager.block_pool.blocks[i].block_hash for i in ids(manager))
+    manager.check_integrity()
 
 
 def test_rollback_never_touches_shared_blocks(manager, running):

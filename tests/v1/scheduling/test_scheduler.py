@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.engine.books import holding
-from tests.unit.scheduling.cases import FULL
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN
 from tests.v1.scheduling.steps import HEADS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
@@ -25,6 +25,14 @@ class Pausing(FixedControl):
 
     def begin_step(self, num_requests):
         return self.is_on
+
+
+@pytest.mark.parametrize(("max_tokens", "num_slots"), [(1, 8), (2, 8), (3, 12), (MAX_MODEL_LEN, 12)])
+def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
+    core = Core(20, FULL)
+    add(core, "a", 1, 7, max_tokens)
+    core.begin()
+    assert core.num_slots("a") == num_slots
 
 
 def test_new_requests_have_their_scope_with_their_first_step():
@@ -77,6 +85,18 @@ def test_reserved_blocks_are_zeroed_in_the_step_that_gives_them():
     added = [i for old, new in zip(before, core.manager.get_block_ids("a"), strict=True) for i in new[len(old) :]]
     assert added
     assert sorted(core.output.new_block_ids_to_zero) == sorted(added)
+
+
+def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
+    core = Core(7, FULL)
+    add(core, "a", 1, 7)
+    core.step()
+    waiting = add(core, "b", 2, 7)
+    core.begin()
+    # a: 8 tokens, 4 drafts, 1 more, 4 more drafts: 5 of the 6 blocks; b's 2 would leave it 4.
+    assert waiting.status == RequestStatus.WAITING
+    assert held(core) == 5
+    core.end()
 
 
 def test_with_a_connector_tables_are_left_as_vllm_makes_them():
@@ -145,3 +165,26 @@ def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkey
         core.scheduler._free_blocks(ended)
     core.step()
     assert not holding(core.scheduler, frozenset("ab"), "scheduler")
+
+
+def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
+    """The next draft is a chain: no forks for it, and every place of it counts."""
+    core = trees_core()
+    core.scheduler.requests["a"].spec_token_ids = []
+    core.begin()
+    assert core.forks == {}
+    core.end(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_accepted=3)
+    assert core.total("verified_per_position") == [1, 1, 1]
+
+
+def test_places_of_a_tree_are_its_levels():
+    core = trees_core()
+    core.begin()
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+    core.end(num_accepted=1)
+    core.step()
+    assert core.total("verified_per_position") == [2, 2, 1, 1]
+    assert core.total("accepted_per_position") == [1]

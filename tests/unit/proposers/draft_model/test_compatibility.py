@@ -10,6 +10,7 @@ from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_
 from tests.unit.proposers.refusals import refusal
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource, check_pair
+from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.schema.errors import ConfigError
 
 DRAFT, TARGET = str(model_path("draft")), ModelSource(str(model_path("target")))
@@ -54,6 +55,12 @@ def test_the_bundled_models_fit_and_nothing_is_asked_of_the_hub(monkeypatch: pyt
 def test_a_config_that_does_not_fit_is_refused(tmp_path: Path, config: dict[str, Any], size: int, said: str) -> None:
     draft = copy_model(tmp_path / "draft", **config)
     assert said.replace("DRAFT", draft).replace("TARGET", TARGET.model) in refusal_of(draft, size=size)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(6, 1, 3), (8, 2, 8), (8, 4, 2), (8, 8, 4)])
+def test_heads_that_can_be_split_or_copied_pass(tmp_path: Path, heads: int, kv_heads: int, size: int) -> None:
+    draft = copy_model(tmp_path / "draft", num_attention_heads=heads, num_key_value_heads=kv_heads)
+    assert warnings_of(draft, size=size) == []
 
 
 def test_other_tokens_are_refused_with_the_first_ids_and_the_count(tmp_path: Path) -> None:
@@ -140,3 +147,11 @@ def test_a_target_that_only_vllm_can_read_is_not_compared(tmp_path: Path) -> Non
     assert f"not compared with the target '{target}': its config cannot be read: " in warning
     with pytest.raises(ConfigError, match="heads"):
         warnings_of(draft, ModelSource(target), size=5)
+
+
+def test_revisions_of_a_folder_are_refused() -> None:
+    config = DraftModelConfig(method="draft_model", model=DRAFT, revision="main", code_revision="x")
+    said = r"2 mistakes:\n.*proposer.revision: got the text 'main', but proposer.model is"
+    with pytest.raises(ConfigError, match=said):
+        config.check(None, 4, "conf/spec.yaml")
+    DraftModelConfig(method="draft_model", model="org/small", revision="main").check(None, 4, "conf/spec.yaml")

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
-from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, TextStore
+from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
 
 VOCAB_SIZE = 12
 K = 5
@@ -41,6 +41,15 @@ def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
     assert draft(make(least=0.57), "a", [1, 2, 3, 4, 1, 2, 3, 5, 1, 2]) == [3]
 
 
+def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
+    proposer = make()
+    draft(proposer, "a", [1, 2, 3, 1, 2])
+    assert draft(proposer, "a", [4, 5, 4]) == [5, 4, 5, 4, 5]
+    assert draft(proposer, "a", [4, 5, 4, 6, 7, 6]) == [7, 6, 7, 6, 7]
+    proposer.forget("a")
+    assert proposer.num_bytes == 0
+
+
 @pytest.mark.parametrize("least", [0.0, 0.2])
 def test_matches_with_ended_texts_are_those_of_a_search(least: float) -> None:
     """30 stores of up to 6 texts that come while a request runs, seed 5; texts are shorter than the overlap."""
@@ -69,6 +78,17 @@ def _begins(text: list[int], others: list[list[int]]) -> bool:
     return any(other[at : at + len(text)] == text for other in earlier for at in range(len(other)))
 
 
+def test_a_beginning_that_is_kept_is_not_kept_again() -> None:
+    store, rng = TextStore(100_000, VOCAB_SIZE), np.random.default_rng(6)
+    text = rng.integers(0, VOCAB_SIZE, 3000).astype(np.int32)
+    for length in range(1000, 3001, 500):
+        store.add("one", text[:length])
+        store.add("one", text[:length])
+    assert store.num_tokens <= 3000 + 4 * (OVERLAP + 1) + 1
+    [generation] = store.generations("one")
+    assert generation.tree.num_matched == 0, "all that is kept is counted, as each text's end is its own"
+
+
 def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
     """60 texts of two scopes, seed 7, of which one generation is drafted from again and again."""
     most, rng = 8192, np.random.default_rng(7)
@@ -88,3 +108,11 @@ def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
     proposer.reset()
     assert proposer.num_bytes == store.num_tokens == 0
     assert not store.generations("scope 0")
+
+
+def test_many_small_scopes_are_bounded_too() -> None:
+    store = TextStore(4096, VOCAB_SIZE)
+    for number in range(100):
+        store.add(f"scope {number}", np.arange(10, dtype=np.int32))
+    kept = [number for number in range(100) if store.generations(f"scope {number}")]
+    assert kept == list(range(100 - 4096 // 256, 100))
