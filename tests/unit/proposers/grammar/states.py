@@ -76,7 +76,7 @@ class Texts:
     def text(self) -> bytes:
         return b"".join(self.steps)
 
-    def called(self) -> list[bytes]:
+    def rests(self) -> list[bytes]:
         """Returns what may follow."""
         start = self.text
         return [text[len(start) :] for text in self.texts if text.startswith(start)]
