@@ -178,9 +178,7 @@ class Steps(RuleBasedStateMachine):
         for chunk in chunks:
             view, length = chunk.request, len(chunk.request.token_ids)
             assert chunk.start < chunk.stop <= min(length, view.num_slots, limits.max_len)
-            # A draft needs the last token's output, computed or not.
-            computed = min(covered[view.row], chunk.stop - 1) if chunk.num_draft_tokens else covered[view.row]
-            assert chunk.start >= computed, "computed in an earlier step"
+            assert chunk.start >= min(covered[view.row], chunk.stop - 1), "computed in an earlier step"
             if chunk.num_draft_tokens:
                 assert (chunk.stop, chunk.num_draft_tokens) == (length, num_draft_tokens(view, limits))
             # A last token's output is needed, whoever else computes that token.
