@@ -154,7 +154,7 @@ docs: ## Write the documentation site to build/site
 	@echo "==> build/site/index.html"
 
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
-	$(VENV)/bin/python -m tests.acceptance --out loadtest-results
+	VLLM_SPEC_FULL=1 $(PYTEST) tests/e2e/test_load.py tests/e2e/test_fuzz.py -k "test_load or faulty"
 
 lint: setup ## Check style, formatting, types and layers
 	$(VENV)/bin/ruff check .

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,11 @@ _START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def child(
-    command: Sequence[str], log_path: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+def child(command: Sequence[str], log_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a process in the root of the repository; it and its children are killed at the end of the context.
 
     Args:
         log_path: file for its output, replaced if it exists.
-        environment: all environment variables; None for those of this process.
     """
     with log_path.open("wb") as log:
         # A session of its own: Ctrl-C reaches this process alone, and all children end together. Linux may also share
@@ -30,7 +27,6 @@ def child(
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

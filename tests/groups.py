@@ -21,14 +21,12 @@ FILES = {
     **dict.fromkeys(("tests/engine/test_stock",), "lookup"),
     **dict.fromkeys(("tests/engine/test_draft_model", "tests/engine/test_draft_edges"), "draft_model"),
     "tests/engine/test_eagle3": "eagle3",
-    **dict.fromkeys(
-        (f"tests/e2e/test_{name}" for name in ("crowd", "prediction", "serve", "stream", "tenants")), "server"
-    ),
+    **dict.fromkeys((f"tests/e2e/test_{name}" for name in ("prediction", "serve", "stream", "tenants")), "server"),
 }
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
     "test_exactness": 15,
-    **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_crowd": 40, "test_demo": 80, "test_fuzz": 60},
+    **{"test_bench": 60, "test_certify": 30, "test_connectors": 20, "test_demo": 80, "test_fuzz": 60},
     **{"test_ending": 60, "test_refusal": 30, "test_sampling": 30, "test_switched_off": 45},
     **{"test_draft_windows": 15, "test_lifecycle": 40, "test_plan": 120},
     "test_v2": 40,

@@ -10,14 +10,12 @@ import pytest
 
 from tests.engine.arms import ENVIRONMENT as OF_ENGINES
 from tests.engine.forks import ForkServer
-from tests.fixed_length import fixed_length
-from tests.sizes import is_full
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engines.serving import Server, serving_environment
 
 CASCADE = str(Path(__file__).parent / "cascade.yaml")
-NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
+NUM_DRAFTS = 4
 MAX_MODEL_LEN = 1024
 OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
@@ -64,28 +62,16 @@ def serve() -> Iterator[Callable[..., ForkedServer]]:
         forks.stop()
 
 
-# The cascade includes what the others have by themselves.
-@pytest.fixture(scope="package", params=["cascade", *(["medusa_tree", "ngram"] if is_full() else [])])
-def method(request: pytest.FixtureRequest) -> str:
-    """The method of drafting."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="package")
-def server(serve: Callable[..., Server], method: str) -> Iterator[Server]:
+def server(serve: Callable[..., Server]) -> Iterator[Server]:
     """The bundled target, served with drafts."""
-    with serve(
-        CASCADE if method == "cascade" else fixed_length(method, NUM_DRAFTS[method]),
-        extra_args=OPTIONS,
-    ) as server:
+    with serve(CASCADE, extra_args=OPTIONS) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def grouped(serve: Callable[..., Server], method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def grouped(serve: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The bundled target, served with predictions and a stream of groups of `GROUP` tokens, beside the cascade."""
-    if method != "cascade":
-        pytest.skip("does not depend on the method of `server`")
     path = tmp_path_factory.mktemp("grouped") / "plugin.yaml"
     path.write_text(GROUPED)
     assert load_config(path).stream_tokens == GROUP

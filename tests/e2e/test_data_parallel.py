@@ -7,7 +7,6 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.test_crowd import stream
 from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
@@ -27,6 +26,18 @@ NUM_TOKENS = 32
 OPTIONS = ("--data-parallel-size", "2", "--max-model-len", "512", "--num-gpu-blocks-override", "64", "--enforce-eager")
 # Set at all, the last one lets replicas share a memory node: vLLM 0.33 gives replica i none but node i.
 ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1", "VLLM_CPU_SIM_MULTI_NUMA": "0"}
+
+
+async def stream(client: openai.AsyncOpenAI, model: str, prompt: tuple[int, ...], **options: object) -> list[int]:
+    """The token ids of a streamed completion."""
+    chunks = await client.completions.create(
+        model=model,
+        prompt=list(prompt),
+        stream=True,
+        extra_body={"ignore_eos": True, "return_token_ids": True},
+        **options,
+    )  # type: ignore[call-overload]
+    return [token async for chunk in chunks for token in chunk.choices[0].token_ids or ()]
 
 
 def counted(base_url: str, name: str, label: str) -> dict[str, float]:

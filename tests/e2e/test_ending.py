@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.acceptance.served import WatchedServer
 from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS
+from tests.e2e.watched import WatchedServer
 from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.e2e

@@ -35,12 +35,6 @@ OFF = {"vllm_xargs": {"spec": "off"}}
 QUESTION = "def walk(node):\n    for child in node.children:\n"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Oslo", "Turin"]}, "days": {"enum": [3, 5]}},
-    "required": ["city", "days"],
-    "additionalProperties": False,
-}
 CITIES = ({"city": "Oslo", "days": 3}, {"city": "Turin", "days": 5})
 CALLS = "\n".join(
     f"<tool_call>\n{json.dumps({'name': 'get_weather', 'arguments': city})}\n</tool_call>" for city in CITIES
@@ -133,66 +127,6 @@ def test_tool_calls_are_streamed_the_same(server: Server, client: openai.OpenAI,
     found = parts(asked(client, model, "Weather?", **options))
     assert found == without
     await_accepted(server, before, 51)
-
-
-def test_whole_answers_have_the_same_calls_and_reasoning(server: Server, client: openai.OpenAI, model: str) -> None:
-    def said(**body: Any) -> Any:
-        answer = asked(client, model, "Weather?", False, tools=TOOLS, max_tokens=250, extra_body=body)
-        [choice] = answer.choices
-        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls]
-        return calls, choice.message.model_extra["reasoning"], choice.finish_reason, answer.usage.completion_tokens
-
-    without = said(**OFF)
-    assert without[0] == [("get_weather", city) for city in CITIES]
-    before = accepted(server)
-    assert said() == without
-    await_accepted(server, before, 50)
-
-
-def test_json_after_reasoning_is_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
-    schema = {"name": "city", "schema": SCHEMA, "strict": True}
-    options: dict[str, Any] = {"response_format": {"type": "json_schema", "json_schema": schema}, "max_tokens": 120}
-    without = parts(asked(client, model, QUESTION, extra_body=OFF, **options))
-    reasoned, content, _, _ = whole(without)
-    assert reasoned
-    # What comes before reasoning begins counts as content.
-    assert set(json.loads(content[content.index("{") :])) == {"city", "days"}
-    before = accepted(server)
-    assert parts(asked(client, model, QUESTION, **options)) == without
-    await_accepted(server, before, 15)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_tokens": 37},
-        {"stop": ["child"]},
-        {"n": 2, "max_tokens": 24, "temperature": 1.0, "seed": 3},
-        {"logprobs": True, "top_logprobs": 3, "max_tokens": 24},
-        {"stream_options": {"include_usage": True}},
-    ],
-    ids=["max_tokens", "stop", "n", "logprobs", "usage"],
-)
-def test_what_ends_or_is_counted_inside_a_draft_is_the_same(
-    options: dict[str, Any], server: Server, client: openai.OpenAI, model: str
-) -> None:
-    def said(**body: Any) -> Any:
-        is_stream = "stream_options" in options
-        answer = asked(client, model, QUESTION, is_stream, **options, extra_body=body)
-        answers = list(answer) if is_stream else [answer]
-        usage = answers[-1].usage
-        if is_stream:
-            return whole(parts(answers)), usage.prompt_tokens, usage.completion_tokens
-        choices = [(c.message.content, c.finish_reason, c.stop_reason, logprobs(c)) for c in answer.choices]
-        return choices, usage.prompt_tokens, usage.completion_tokens
-
-    def logprobs(choice: Any) -> list[Any]:
-        return [(token.token, round(token.logprob, 3)) for token in choice.logprobs.content] if choice.logprobs else []
-
-    without = said(**OFF)
-    before = accepted(server)
-    assert said() == without
-    await_accepted(server, before)
 
 
 def test_responses_are_streamed_the_same(server: Server, client: openai.OpenAI, model: str) -> None:

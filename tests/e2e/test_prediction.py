@@ -1,15 +1,12 @@
 """Predicted outputs, as OpenAI documents them, through `vllm serve`."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import MAX_MODEL_LEN
 from vllm_spec_tools.engines.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -75,89 +72,6 @@ def test_an_edit_is_bridged_and_a_useless_prediction_changes_nothing(
     assert accepted < 8 < rejected
 
 
-def test_sampled_texts_are_what_their_seeds_say(client: openai.OpenAI, model: str) -> None:
-    options: Any = {"temperature": 1.0, "seed": 7, "n": 2}
-    plain = complete(client, model, **options)
-    texts = [choice.text for choice in plain.choices]
-    predicted = complete(client, model, texts[0], **options)
-    assert [choice.text for choice in predicted.choices] == texts
-    accepted, rejected = counts(predicted)
-    assert accepted >= TOKENS - 1
-    assert accepted + rejected >= TOKENS
-
-
-@pytest.mark.parametrize("chat", [False, True])
-def test_streams_and_stop_strings(client: openai.OpenAI, model: str, text: str, chat: bool) -> None:
-    options: Any = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
-    body = {"prediction": content(text), "ignore_eos": True}
-    if chat:
-        options["messages"] = [{"role": "user", "content": PROMPT}]
-        stream = client.chat.completions.create(max_tokens=TOKENS, extra_body=body, **options)
-        *chunks, last = stream
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    else:
-        stop = text[30:34]
-        stream = client.completions.create(prompt=PROMPT, max_tokens=TOKENS, stop=stop, extra_body=body, **options)
-        *chunks, last = stream
-        assert "".join(chunk.choices[0].text for chunk in chunks) == text[: text.index(stop)]
-    accepted, rejected = counts(last)
-    assert last.usage.completion_tokens >= accepted >= 0
-    assert accepted + rejected > 0
-
-
-def test_a_json_schema_is_kept_to(client: openai.OpenAI, model: str) -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-
-    def answer(**options: Any) -> str | None:
-        messages: Any = [{"role": "user", "content": "json"}]
-        options = {"max_tokens": 16, "temperature": 0, "response_format": form, **options}
-        return client.chat.completions.create(model=model, messages=messages, **options).choices[0].message.content
-
-    plain = answer()
-    assert plain is not None
-    assert plain.startswith("{")
-    # Of the first one the schema allows the beginning, of the other everything.
-    for prediction in ('{"a": 3}', plain):
-        assert answer(prediction=content(prediction)) == plain
-
-
-# Kinds of mistakes that tests/unit/register/test_predictions.py has more of.
-REFUSED = {
-    "prediction.content[0]: got another kind of part; allowed: ": content([{"type": "image_url"}]),
-    "prediction: got half a surrogate pair; allowed: a text in Unicode": content("a\ud800"),
-    f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens": content(
-        "a" * 17 * MAX_MODEL_LEN
-    ),
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_is_wrong_is_refused_with_words(
-    server: Server, client: openai.OpenAI, model: str, words: str, stream: bool
-) -> None:
-    body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": REFUSED[words], "stream": stream}
-    # Not httpx's own JSON: it refuses what is no Unicode.
-    sent, headers = json.dumps(body), {"Content-Type": "application/json"}
-    answer = httpx.post(f"{server.base_url}/v1/completions", content=sent, headers=headers, trust_env=False, timeout=60)
-    assert answer.status_code == 400
-    assert words in answer.text.replace("\\", "")
-    assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
-
-
-def test_an_empty_prediction_is_none_and_raw_ones_are_taken(client: openai.OpenAI, model: str, text: str) -> None:
-    assert complete(client, model, "").choices[0].text == text
-    body = {"ignore_eos": True, "vllm_xargs": {"spec_prediction": text}}
-    answer = client.completions.create(
-        model=model, prompt=[PROMPT, PROMPT], max_tokens=TOKENS, temperature=0, extra_body=body
-    )
-    assert [choice.text for choice in answer.choices] == [text, text]
-    assert counts(answer) == (2 * TOKENS, 0)
-    with pytest.raises(openai.BadRequestError, match="allowed: one of them"):
-        client.completions.create(model=model, prompt=PROMPT, extra_body={**body, "prediction": content(text)})
-
-
 def test_a_stream_counts_as_it_goes(client: openai.OpenAI, model: str, text: str) -> None:
     stream = complete(
         client, model, text, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}
@@ -165,11 +79,3 @@ def test_a_stream_counts_as_it_goes(client: openai.OpenAI, model: str, text: str
     so_far = [(chunk.usage.completion_tokens, *counts(chunk)) for chunk in stream]
     assert so_far[-1] == (TOKENS, TOKENS, 0)
     assert all(accepted == tokens and accepted + rejected == TOKENS for tokens, accepted, rejected in so_far)
-
-
-def test_beam_search_ignores_predictions(client: openai.OpenAI, model: str, text: str) -> None:
-    body = {"use_beam_search": True, "prediction": content(text)}
-    answer = client.completions.create(model=model, prompt=PROMPT, n=2, max_tokens=4, temperature=0, extra_body=body)
-    assert len(answer.choices) == 2
-    details = answer.usage.completion_tokens_details if answer.usage else None
-    assert details is None or details.accepted_prediction_tokens is None

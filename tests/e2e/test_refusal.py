@@ -10,8 +10,6 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engines.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
-# tests/unit/gate has these rules.
-FULL = pytest.mark.full
 
 
 def refused(plugin: str | Path, *options: str, **environment: str) -> list[str]:
@@ -32,32 +30,3 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
     [line] = [line for line in refused(plugin) if "1,000" in line and "2,048" in line]
     assert plugin in line
     assert "proposer.model" in line
-
-
-@pytest.mark.parametrize(
-    ("options", "environment", "said"),
-    [
-        pytest.param([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: ", marks=FULL),
-        pytest.param(
-            ["--async-scheduling"],
-            {},
-            "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling",
-            marks=FULL,
-        ),
-        pytest.param(
-            [],
-            {"VLLM_USE_RUST_FRONTEND": "1"},
-            "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs and the plugin's metrics",
-            marks=FULL,
-        ),
-    ],
-    ids=["V2", "asynchronous", "Rust"],
-)
-def test_what_drafts_cannot_have_is_refused_in_one_message(
-    tmp_path: Path, options: list[str], environment: dict[str, str], said: str
-) -> None:
-    plugin = tmp_path / "plugin.yaml"
-    plugin.write_text("proposer: {method: suffix}\n")
-    [line] = [line for line in refused(plugin, *options, **environment) if said in line]
-    assert line.startswith(("vllm: error: ", "vllm serve: error: "))
-    assert "; allowed: " in line

@@ -1,10 +1,8 @@
 """Tests responses of a server that speculates, as an OpenAI client sees them."""
 
-import time
 from importlib.metadata import version
 
 import httpx
-import openai
 import pytest
 
 from tests.dashboard import Exposed, queries
@@ -41,10 +39,10 @@ def test_completions_draft_and_accept(client, model, server):
     assert after["vllm_spec_plugin:proposer_errors_total"] == 0
 
 
-def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
-    methods = {"cascade": "ngram > draft_model > medusa", "medusa_tree": "medusa"}.get(method, method)
+def test_the_log_and_the_metrics_say_what_is_served(model, server):
+    methods = "ngram > draft_model > medusa"
     [line] = [line for line in server.log_path.read_text().splitlines() if f"vllm_spec_plugin {__version__}: " in line]
-    assert f": {methods}, policy fixed, up to {NUM_DRAFTS[method]} draft tokens, exact; memory per rank: " in line
+    assert f": {methods}, policy fixed, up to {NUM_DRAFTS} draft tokens, exact; memory per rank: " in line
     [line] = [line for line in server.log_path.read_text().splitlines() if f"{__version__} serves with vLLM " in line]
     assert f" {version('vllm')} (" in line
     assert "; V1 runner: " in line
@@ -53,13 +51,11 @@ def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
     exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
     labels = [labels for name, labels, _ in ServerMetrics.parse(exposition).samples if name == "vllm_spec_plugin:info"]
     engine = {"model_name": model, "engine": "0", "version": __version__}
-    policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS[method])}
+    policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS)}
     assert labels == [{**engine, **policy, "exact": "true", "lenience": "1"}]
 
 
-def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(client, model, server, method):
-    if method != "cascade":
-        pytest.skip("the same metrics as a cascade's")
+def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(client, model, server):
     for _ in range(3):
         complete(client, model)
     exposed = Exposed.parse(httpx.get(f"{server.base_url}/metrics", trust_env=False).text)
@@ -67,109 +63,11 @@ def test_the_server_has_every_metric_and_label_that_the_dashboard_asks_for(clien
     assert not [complaint for query in queries() for complaint in exposed.missing(query)]
 
 
-def test_a_request_is_told_how_its_drafts_fared(client, model, method):
+def test_a_request_is_told_how_its_drafts_fared(client, model):
     answer = complete(client, model, extra_body={"ignore_eos": True})
     own = answer.model_extra["metrics"]["speculative_decoding"]
     assert own["mean_acceptance_length"] == 1 + own["num_accepted_draft_tokens"] / own["num_spec_steps"]
     assert own["draft_acceptance_rate"] == own["num_accepted_draft_tokens"] / own["num_draft_tokens"]
     assert sum(own["per_step_accepted"]) == own["num_accepted_draft_tokens"] > 0
     assert sum(own["per_step_drafted"]) == own["num_draft_tokens"]
-    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS[method]
-
-
-def drafted_by_method(server):
-    """Draft tokens so far, by who made them."""
-    exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
-    return ServerMetrics.parse(exposition).by_label("vllm_spec_plugin:draft_tokens_total", "method")
-
-
-def drafted_for(client, model, **xargs):
-    """The draft lengths of a request's steps, and its text."""
-    answer = complete(client, model, extra_body={"ignore_eos": True, "vllm_xargs": xargs})
-    own = answer.model_extra["metrics"]["speculative_decoding"] or {}
-    return own.get("per_step_drafted") or [0], answer.choices[0].text
-
-
-def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client, model, method):
-    usual, text = drafted_for(client, model, spec="on")
-    assert max(usual) == NUM_DRAFTS[method]
-    assert drafted_for(client, model, spec="off") == ([0], text)
-    fewer, same = drafted_for(client, model, spec_tokens=2)
-    assert max(fewer) == 2
-    assert same == text
-
-
-def test_a_request_can_call_for_a_proposer(client, model, method, server):
-    """Only that proposer of a cascade drafts for the request, chains or trees; the text is the same."""
-    for name in ("ngram", "draft_model", "medusa") if method == "cascade" else (method.removesuffix("_tree"),):
-        before = drafted_by_method(server)
-        usual, text = drafted_for(client, model, spec_method=name)
-        after = drafted_by_method(server)
-        assert {other for other in after if after[other] > before.get(other, 0)} == {name}
-        assert max(usual) == NUM_DRAFTS[method]
-        assert text == drafted_for(client, model, spec="off")[1]
-
-
-@pytest.mark.parametrize(
-    ("xargs", "words"),
-    [
-        ({"spec": "of"}, ["vllm_xargs.spec", "'of'", "on or off"]),
-        ({"spec_tokens": 99}, ["vllm_xargs.spec_tokens", "99", "a whole number from 1 to"]),
-        ({"spec_tokens": True}, ["vllm_xargs.spec_tokens", "got true"]),
-        ({"spec_method": "eagle"}, ["vllm_xargs.spec_method", "'eagle'"]),
-        ({"spec_token": 2}, ["vllm_xargs.spec_token", "unknown key", "spec_tokens"]),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_in_words(client, model, xargs, words):
-    with pytest.raises(openai.BadRequestError) as refusal:
-        complete(client, model, extra_body={"vllm_xargs": xargs})
-    assert all(word in refusal.value.message for word in words), refusal.value.message
-    with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(
-            model=model, messages=[{"role": "user", "content": "x"}], extra_body={"vllm_xargs": xargs}
-        )
-
-
-def test_streaming_gives_the_same_text(client, model):
-    whole = complete(client, model).choices[0].text
-    assert "".join(chunk.choices[0].text for chunk in complete(client, model, stream=True)) == whole
-
-
-def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
-    greedy = complete(client, model).choices[0].text
-    assert complete(client, model, temperature=1, extra_body={"min_p": 1.0}).choices[0].text == greedy
-    biased = complete(client, model, temperature=1, logit_bias={"100": 100}, logprobs=0).choices[0]
-    assert len(set(biased.logprobs.tokens)) == 1
-
-
-def test_stop_strings_and_max_tokens_end_an_accepted_run_exactly(client, model):
-    whole = complete(client, model)
-    text = whole.choices[0].text
-    assert complete(client, model, stop=["return"]).choices[0].text == text.split("return")[0]
-    for max_tokens in range(1, 8):
-        cut = complete(client, model, max_tokens=max_tokens)
-        assert cut.usage.completion_tokens == max_tokens
-        assert text.startswith(cut.choices[0].text.rstrip("\ufffd"))
-
-
-def test_an_abort_mid_stream_leaves_nothing_behind(client, model, server):
-    stream = complete(client, model, max_tokens=900, temperature=1, stream=True, extra_body={"ignore_eos": True})
-    for _ in zip(range(5), stream, strict=False):
-        pass
-    stream.close()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        metrics = server.metrics()
-        if metrics["vllm:num_requests_running"] == 0 and metrics["vllm:kv_cache_usage_perc"] == 0:
-            break
-        time.sleep(0.2)
-    assert metrics["vllm:num_requests_running"] == 0
-    assert metrics["vllm:kv_cache_usage_perc"] == 0
-    assert complete(client, model).usage.completion_tokens == 48
-
-
-def test_a_bad_request_is_a_400_and_costs_nobody_else(client, model, server):
-    with pytest.raises(openai.BadRequestError):
-        complete(client, model, extra_body={"min_p": 7})
-    assert httpx.get(f"{server.base_url}/health").status_code == 200
-    assert complete(client, model).usage.completion_tokens == 48
+    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS

@@ -60,28 +60,3 @@ def test_every_token_has_its_logprobs(client, fixed, model):
         expected.token_logprobs, abs=1e-3
     )
     assert [list(top) for chunk in chunks for top in chunk.top_logprobs] == [list(top) for top in expected.top_logprobs]
-
-
-def test_a_stop_string_ends_at_the_same_token(client, fixed, model):
-    whole = text_of(stream(client, model))
-    stop = whole[len(whole) // 2 :][:6]
-    free, grouped = (stream(each, model, stop=[stop]) for each in (client, fixed))
-    assert text_of(grouped) == text_of(free) == whole[: whole.index(stop)]
-    assert sum(sizes_of(grouped)) == sum(sizes_of(free)) < NUM_TOKENS
-    assert grouped[-1].choices[0].finish_reason == "stop"
-
-
-def test_chat_is_grouped_too(client, fixed, model):
-    messages = [{"role": "user", "content": "a function that adds two numbers"}]
-    options = {"model": model, "messages": messages, "max_tokens": 24, "temperature": 0}
-    options["extra_body"] = {"ignore_eos": True}
-    whole = client.chat.completions.create(**options).choices[0].message.content
-    chunks = [
-        chunk for chunk in fixed.chat.completions.create(**options, stream=True, stream_options=USAGE) if chunk.choices
-    ]
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
-    # The first says who speaks, and nothing else.
-    role, *rest = sizes_of(chunks)
-    assert role == 0
-    assert sum(rest) == 24
-    assert all(size and size % GROUP == 0 for size in rest[:-1])

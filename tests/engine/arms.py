@@ -19,7 +19,6 @@ from vllm_spec_tools.engines.serving import runs_on_cpu
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
 SUFFIX = fixed_length("suffix")
-SUFFIX_SHARED = str(REPOSITORY / "tests/engine/configs/suffix_shared.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")
 GRAMMAR = str(REPOSITORY / "tests/engine/configs/grammar.yaml")
 DRAFT_MODEL = fixed_length("draft_model")
@@ -28,12 +27,10 @@ EAGLE3 = fixed_length("eagle3")
 EAGLE3_AFTER_PREDICTION = str(REPOSITORY / "tests/engine/configs/eagle3_after_prediction.yaml")
 EAGLE3_CASCADE = str(REPOSITORY / "tests/engine/configs/eagle3_cascade.yaml")
 MEDUSA = fixed_length("medusa")
-MEDUSA_TREE = fixed_length("medusa_tree", 5)
 MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yaml")
 DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
-MEDUSA_TREE_RANDOM = str(REPOSITORY / "tests/engine/configs/medusa_tree_random.yaml")
 CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
-RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE, EAGLE3_CASCADE}
+RANDOM_LENGTHS = {CASCADE, EAGLE3_CASCADE}
 # The policy learns that all steps take equally long; else it may find that drafts of many requests do not pay.
 EQUAL_STEPS = {DRAFT_MODEL_OPTIMAL}
 _MOST_ALIVE = 4

@@ -1,18 +1,56 @@
-"""Proposers that go wrong on purpose, around a sound one: all of an engine's, or those of one tensor-parallel rank."""
+"""Proposers that go wrong on purpose, around a sound one: all of an engine's, or those of one tensor-parallel rank.
+
+A served engine's processes load `register` as a plugin, by the entry point in `vllm_plugin/`.
+"""
 
 import contextlib
 import itertools
+import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
-from tests.acceptance.chaos.faulty_proposer import FAULTS
+from vllm_spec_plugin.metrics import counters
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 _active: list[str] = []
+_ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
+Fault = Callable[[Sequence[RequestView], list[Draft]], Any]
+
+
+def _raise(requests: Sequence[RequestView], drafts: list[Draft]) -> Any:
+    raise RuntimeError("on purpose")
+
+
+def _each(make: Callable[[int], Draft]) -> Fault:
+    """A fault with the same draft for every request of that many draft tokens."""
+    return lambda requests, drafts: [make(request.num_draft_tokens) for request in requests]
+
+
+def _nan_probs(count: int) -> Draft:
+    ids, probs = torch.ones((count, 1), dtype=torch.int64), torch.full((count, 1), torch.nan)
+    return Draft([1] * count, SparseProbs(ids, probs))
+
+
+# By name, what becomes of a proposer's requests and drafts, and the reason as which it is counted.
+_FAULTS: dict[str, tuple[Fault, str]] = {
+    "raise": (_raise, counters.RAISED),
+    "out_of_vocabulary": (_each(lambda count: Draft([2_000_000] * count)), counters.OUT_OF_VOCABULARY),
+    "negative_token": (_each(lambda count: Draft([-1] * count)), counters.OUT_OF_VOCABULARY),
+    "too_many_tokens": (_each(lambda count: Draft([1] * (count + 3))), counters.TOO_MANY_TOKENS),
+    "float_tokens": (_each(lambda count: Draft(np.ones(count))), counters.WRONG_TYPE),  # type: ignore[arg-type]
+    "nan_probs": (_each(_nan_probs), counters.BAD_PROBS),
+    "too_few_drafts": (lambda requests, drafts: drafts[:-1], counters.WRONG_COUNT),
+    "no_list": (lambda requests, drafts: None, counters.RAISED),
+}
+REASONS = {name: reason for name, (_, reason) in _FAULTS.items()}
 
 
 class FaultyProposer:
@@ -40,7 +78,7 @@ class FaultyProposer:
             return [replace(draft, token_ids=[(token + 1) % 2000 for token in draft.token_ids]) for draft in drafts]
         if fault == "other_q":
             return [replace(d, probs=torch.full((len(d.token_ids), 2048), 1 / 2048)) for d in drafts]
-        faulty: list[Draft] = FAULTS[fault](requests, drafts) if fault in FAULTS else drafts
+        faulty: list[Draft] = _FAULTS[fault][0](requests, drafts) if fault in _FAULTS else drafts
         return faulty
 
     def __getattr__(self, name: str) -> Any:
@@ -48,14 +86,29 @@ class FaultyProposer:
         return getattr(self.sound, name)
 
 
-def install(modules: Sequence[Any]) -> None:
-    """Wraps the proposers that these modules create for every engine that is built from now on."""
+def install(modules: Sequence[Any], fault: Callable[[], str] | None = None, period: int = 2) -> None:
+    """Wraps the proposers that these modules create from now on; None is the fault that is in force."""
+    fault = fault or (lambda: _active[-1] if _active else "")
 
     def faulty(create: Callable[..., Any]) -> Callable[..., FaultyProposer]:
-        return lambda *args: FaultyProposer(create(*args), lambda: _active[-1] if _active else "", 2)
+        return lambda *args: FaultyProposer(create(*args), fault, period)
 
     for module in modules:
         mock.patch.object(module, "create_proposer", faulty(module.create_proposer)).start()
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment variables with which a server's own proposers fail in every fifth step."""
+    path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def register() -> None:
+    """Makes proposers fail, each time in another way; vLLM calls it in each process before one is created."""
+    from vllm_spec_plugin.v1.proposers import create
+
+    rng = random.Random(0)
+    install([create], lambda: rng.choice(list(_FAULTS)), 5)
 
 
 @contextlib.contextmanager

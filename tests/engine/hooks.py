@@ -1,8 +1,6 @@
 """Changes an engine for tests: checks, faults and recordings, installed and put in force by the engine's process."""
 
 import contextlib
-import gc
-import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -56,7 +54,6 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
 
     with contextlib.ExitStack() as stack:
         request_ids = stack.enter_context(_request_ids(llm))
-        drafts_of_scheduler = stack.enter_context(_drafts_of_scheduler())
         passes = stack.enter_context(_passes_of_drafter(llm))
         if job.sabotage:
             from tests.engine import sabotage
@@ -79,15 +76,11 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             "sessions": said,
             "storm": outcomes,
             "lengths": lengths.count_anew(),
-            "drafted in the scheduler": drafts_of_scheduler,
             "passes": passes,
         }
         yield notes
     if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduling):
         books.check(llm, request_ids)
-    if job.counts_objects:
-        gc.collect()
-        notes["objects"] = sys.getallocatedblocks()
 
 
 @contextlib.contextmanager
@@ -103,23 +96,6 @@ def _request_ids(llm: Any) -> Iterator[set[str]]:
 
     with mock.patch.object(scheduler, "add_request", add):
         yield request_ids
-
-
-@contextlib.contextmanager
-def _drafts_of_scheduler() -> Iterator[list[str]]:
-    """The requests of drafts that token-only proposers make in the scheduler, while it lasts."""
-    from vllm_spec_plugin.scheduling.token_only_drafts import TokenOnlyDrafts
-
-    drafted: list[str] = []
-    draft = TokenOnlyDrafts.draft
-
-    def noting(self: TokenOnlyDrafts, *args: Any) -> Any:
-        result = draft(self, *args)
-        drafted.extend(result[0])
-        return result
-
-    with mock.patch.object(TokenOnlyDrafts, "draft", noting):
-        yield drafted
 
 
 @contextlib.contextmanager

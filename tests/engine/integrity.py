@@ -31,8 +31,8 @@ def install() -> None:
     def checked_update_states(self: Any, scheduler_output: Any) -> Any:
         result = update_states(self, scheduler_output)
         [scheduler] = _planned
-        _check_tables(scheduler, self)
-        _check_writes(scheduler, self, scheduler_output)
+        check_tables(scheduler, self)
+        check_writes(scheduler, self, scheduler_output)
         return result
 
     mock.patch.object(SpecScheduler, "schedule", checked_schedule).start()
@@ -53,7 +53,7 @@ def unknown_excess(scheduler: Any) -> list[str]:
     ]
 
 
-def _check_tables(scheduler: Any, runner: Any) -> None:
+def check_tables(scheduler: Any, runner: Any) -> None:
     """Every running request has the same blocks here and there, and in its row of the batch."""
     batch = runner.input_batch
     for request in scheduler.running:
@@ -77,7 +77,7 @@ def _in_use(tables: Sequence[list[int]], planned: Sequence[list[int]]) -> tuple[
     )
 
 
-def _check_writes(scheduler: Any, runner: Any, scheduler_output: Any) -> None:
+def check_writes(scheduler: Any, runner: Any, scheduler_output: Any) -> None:
     """No block may be written for two requests in a step, and drafts only go to blocks of one owner."""
     manager = scheduler.kv_cache_manager
     writers: dict[int, str] = {}

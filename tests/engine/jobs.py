@@ -31,7 +31,6 @@ class Job(jobs.Job):
     storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has the results of its requests.
     # Before the requests the engine sleeps at that level, and wakes up; 0 is not at all.
     sleep_level: int = 0
-    counts_objects: bool = False  # Whether the note "objects" has the number of Python's objects afterwards.
     weights: str = ""  # What happens to the weights before the requests; one of `lifecycle.EVENTS`.
 
 

@@ -3,14 +3,11 @@
 Each sabotage returns what it puts in place of what: (owner, name of the attribute, value).
 """
 
-import atexit
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,9 +15,6 @@ import torch
 
 from vllm_spec_plugin.v1.verification import block, chain, noise, tree
 
-_ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
-_NAME = "TEST_SABOTAGE"
-_SHARE = 0.2
 Replacements = list[tuple[Any, str, Any]]
 
 
@@ -46,17 +40,6 @@ def accept_everything() -> Replacements:
 def recover_from_p() -> Replacements:
     """After a rejection the token is drawn from p instead of norm(max(0, p - q))."""
     return [(chain, "_residual", lambda probs, *_: probs)]
-
-
-def residual_of_one_token() -> Replacements:
-    """After a block the token is drawn from norm(max(0, p - q)), where p should be multiplied by the block's weight."""
-    residual = chain._residual
-    return [(chain, "_residual", lambda *args: residual(*[*args[:-1], None]))]
-
-
-def block_ends_at_first_failure() -> Replacements:
-    """The tests of a block end at the first that fails, where later ones should be made, too."""
-    return [(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1))]
 
 
 def ignore_temperature() -> Replacements:
@@ -167,40 +150,6 @@ def stale_target_kv() -> Replacements:
     return [(SpecRunnerMixin, "_prepare_inputs", prepare_without_first)]
 
 
-def keep_some_rejected() -> Replacements:
-    """One in five draft tokens that V2's rejection sampler rejects is output nevertheless."""
-    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
-
-    sample = rejection_sampler.rejection_sample  # type: ignore[attr-defined]
-
-    def sample_leniently(logits: Any, draft_logits: Any, tokens: Any, starts: Any, *args: Any, **kwargs: Any) -> Any:
-        sampled, num_sampled = sample(logits, draft_logits, tokens, starts, *args, **kwargs)
-        rejected = (starts[:-1] + num_sampled).long()
-        is_kept = (
-            (num_sampled > 0) & (rejected < starts[1:]) & (torch.rand(len(rejected), device=rejected.device) < _SHARE)
-        )
-        # Requests in a prompt, and with fewer drafts, have placeholders.
-        is_kept &= tokens[rejected.clamp(max=len(tokens) - 1)] >= 0
-        row = is_kept.nonzero()[:, 0]
-        sampled[row, num_sampled[row].long() - 1] = tokens[rejected[row]].to(sampled.dtype)
-        return sampled, num_sampled
-
-    return [(rejection_sampler, "rejection_sample", sample_leniently)]
-
-
-def noise_of_the_next_position() -> Replacements:
-    """V2's draft positions are verified with the noise of the position after them."""
-    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
-
-    gather = rejection_sampler.gather_draft_sampled
-
-    def gather_shifted(*args: Any) -> Any:
-        drafts, positions = gather(*args)
-        return drafts, positions + 1
-
-    return [(rejection_sampler, "gather_draft_sampled", gather_shifted)]
-
-
 @contextlib.contextmanager
 def _in_force(sabotage: Callable[[], Replacements]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
@@ -210,24 +159,10 @@ def _in_force(sabotage: Callable[[], Replacements]) -> Iterator[None]:
 
 
 _ALL = (
-    *(accept_everything, recover_from_p, residual_of_one_token, block_ends_at_first_failure, ignore_temperature),
+    *(accept_everything, recover_from_p, ignore_temperature),
     *(siblings_from_p, lenient, ignore_min_p, penalise_without_drafts, one_noise_for_all_positions),
     *(grammar_at_the_first_row_only, grammar_keeps_a_step, stale_target_kv),
-    *(keep_some_rejected, noise_of_the_next_position),
 )
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     sabotage.__name__: functools.partial(_in_force, sabotage) for sabotage in _ALL
 }
-
-
-def environment(name: str) -> dict[str, str]:
-    """Returns the environment variables with which vLLM's processes are sabotaged from their start."""
-    path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(path), _NAME: name}
-
-
-def register() -> None:
-    """Puts the sabotage in force until the process ends; vLLM calls it in each of its processes."""
-    in_force = contextlib.ExitStack()
-    in_force.enter_context(SABOTAGES[os.environ[_NAME]]())
-    atexit.register(in_force.close)

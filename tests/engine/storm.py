@@ -1,4 +1,4 @@
-"""A crowd of requests that come, go and are aborted at random, some of which make no sense."""
+"""A crowd of requests that come, go and are aborted at random."""
 
 import random
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_token
 
 @dataclass(frozen=True)
 class Storm:
-    """Requests to send: each is one of `requests`, some with other draft lengths, a tenth of them spoilt."""
+    """Requests to send: each is one of `requests`, some with other draft lengths."""
 
     requests: list[CertifyRequest]
-    num_requests: int  # A third of them is aborted, a tenth refused.
+    num_requests: int  # A third of them is aborted.
     seed: int = 0  # Decides what comes when.
 
 
@@ -29,7 +29,7 @@ class Outcome:
 
     request: int  # Which one it was.
     token_ids: Sequence[int] = ()  # Its output as it was last seen.
-    end: str = ""  # "finished", "aborted", "refused", or empty where it was lost.
+    end: str = ""  # "finished", "aborted", or empty where it was lost.
 
 
 def run(llm: Any, storm: Storm) -> list[Outcome]:
@@ -57,14 +57,10 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
             name, outcome = str(len(outcomes)), Outcome(rng.randrange(len(storm.requests)))
             request = storm.requests[outcome.request]
             outcomes.append(outcome)
-            if rng.random() < 0.1:
-                _refuse(engine, rng, name, request.prompt)
-                outcome.end = "refused"
-                continue
             more = rng.choice(OPTIONS)
             _add(engine, name, request.prompt, {**request.params, "extra_args": more} if more else request.params)
             at_work[name] = outcome
-            if rng.random() < 1 / 3 / 0.9:
+            if rng.random() < 1 / 3:
                 aborts[name] = step + int(rng.expovariate(1 / 20))
         for name in [name for name, when in aborts.items() if when <= step]:
             del aborts[name]
@@ -96,28 +92,3 @@ def _add(engine: Any, name: str, prompt: Tokens, params: dict[str, Any]) -> None
     from vllm_spec_tools.engines.engine_process import _sampling_params
 
     engine.add_request(name, {"prompt_token_ids": list(prompt)}, _sampling_params(params))
-
-
-def _refuse(engine: Any, rng: random.Random, name: str, prompt: Tokens) -> None:
-    """Sends something that makes no sense.
-
-    Raises:
-        AssertionError: it was taken.
-    """
-    from vllm.exceptions import VLLMValidationError
-
-    nonsense: list[tuple[Tokens, dict[str, Any]]] = [
-        (prompt, {"spec": "perhaps"}),
-        (prompt, {"spec_tokens": -1}),
-        (prompt, {"spec_tokens": "many"}),
-        (prompt, {"spec_method": "magic"}),
-        (prompt * 1000, {}),
-        ((*prompt, 10**9), {}),
-        ((), {}),
-    ]
-    tokens, options = rng.choice(nonsense)
-    try:
-        _add(engine, name, tokens, {"temperature": 0.0, "max_tokens": 8, "extra_args": options})
-    except (ValueError, VLLMValidationError):
-        return
-    raise AssertionError(f"a request with options {options} and {len(tokens)} tokens was taken")

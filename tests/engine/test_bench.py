@@ -57,23 +57,3 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     assert agreements["fixed K = 3", "switching"]["outputs"] == 2
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()
-
-
-STRUCTURED = """
-bench --arm grammar.yaml --enforce-eager --rounds 1 --noise-budget 0 --workload json --levels 2
-    --stream-tokens 200 --min-total-tokens 400 --json load.json
-    -- --structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'
-"""
-
-
-def test_schemas_come_to_the_engine_and_end_requests(tmp_path: Path) -> None:
-    """Drafts are from the grammar alone, so there are none without schemas."""
-    (tmp_path / "grammar.yaml").write_text("proposer: {method: grammar}\ndraft_length: {policy: fixed, tokens: 8}\n")
-    found = bench(tmp_path, STRUCTURED)
-    plain, drafted = found["cells"]
-    assert plain["draft_tokens"] == 0
-    assert drafted["accepted_tokens"] > 0.3 * drafted["output_tokens"]
-    assert drafted["greedy"]["outputs"] >= 2
-    assert not drafted["greedy"]["wrong"]
-    # A request may have 256 tokens, more than a stream of the run.
-    assert drafted["latency"]["p50"] is not None

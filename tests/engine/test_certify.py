@@ -1,24 +1,19 @@
 """`vllm-spec certify` finds sound engines exact, and each sabotaged one not."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.engine.arms import DISTANT, DRAFT_MODEL, GRAMMAR, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
 from tests.engine.jobs import hooked
-from tests.engine.sabotage import environment
 from tests.sizes import is_full
-from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify.baseline import Baseline, BaselineSizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_tools.certify.results import Check
 from vllm_spec_tools.certify.target_probabilities import RAW_LOGITS
-from vllm_spec_tools.cli import app
 from vllm_spec_tools.engines import jobs
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
@@ -124,31 +119,3 @@ def test_seeds_are_the_same_alone_and_in_a_crowd(arms: Arms, baseline: Baseline)
         check_seeds(Sabotaged(arms, Engine(config=LOOKUP, options=tuple(REASONING.items()))), baseline, "").outcome
         == "exact"
     )
-
-
-def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Exit status and report of the command; three engines."""
-    report = folder / "report.json"
-    arguments = ["--model", str(model_path("target")), "--config", LOOKUP, "--quick", "--json", str(report)]
-    result = CliRunner().invoke(app, ["certify", *arguments])
-    print(result.output)
-    return result.exit_code, json.loads(report.read_text())
-
-
-@pytest.mark.full  # Each check is tested above, and the command in tests/unit/cli.
-def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
-    """Quick sizes. Seed 0. False-alarm rate: 1e-3."""
-    status, data = certify_quickly(tmp_path)
-    assert status == 0
-    assert data["verdict"] == "exact"
-    assert not data["not_tested"]
-
-
-@pytest.mark.full  # As above.
-def test_command_tells_that_a_sabotaged_engine_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engines' processes keep every draft token. The engine without the plugin has none, and stays as it is."""
-    for name, value in environment("accept_everything").items():
-        monkeypatch.setenv(name, value)
-    status, data = certify_quickly(tmp_path)
-    assert status == 1
-    assert data["verdict"] == "not exact"

@@ -12,7 +12,6 @@ from tests.engine.v2.cells import MIN_P, SETTINGS, TRUNCATIONS, run_sampled
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine
 from tests.engine.ways import HEADS, vllms, vllms_on_v2, written
 from tests.fixed_length import fixed_length, native
-from vllm_spec_tools.certify.coupled import compare
 
 pytestmark = pytest.mark.engine
 
@@ -68,14 +67,3 @@ def test_outputs_without_seeds_have_the_exact_distribution(name: str, arms: Arms
     assert min(result.accepted, result.rejected) > 30
     threshold = FALSE_ALARMS / (len(tests) * (3 if is_model else 1))
     assert min(test.p_value for test in tests.values()) > threshold
-
-
-@pytest.mark.full  # Without an engine: tests/unit/tools/certify.
-def test_certify_notices_noise_of_another_position(arms: Arms, target: Target) -> None:
-    params = {"temperature": 1.0, "max_tokens": 16, "ignore_eos": True, "logprobs": 2}
-    job = Job([CertifyRequest(prompt, params | {"seed": 1000 + i}) for i, prompt in enumerate(target.prompts)])
-    wrong = arms.run(drafting(target, DRAFT_MODEL), dataclasses.replace(job, sabotage="noise_of_the_next_position"))
-    plain = arms.run(drafting(target, ""), job)
-    found = compare(*([output for [output] in result.outputs] for result in (wrong, plain)))
-    assert found.is_wrong(1e-3, 1e-4)
-    assert found.p_value < 1e-6

@@ -52,17 +52,6 @@ def assert_greedy(arms: Arms, reference: Reference, prompts: Sequence[Tokens], r
     assert_same_token_ids(reference, prompts[::2], result.tokens()[::2], plain.tokens())
 
 
-def test_draft_sees_the_whole_text_after_chunks_cache_hits_and_preemption(
-    arms: Arms, draft: Reference, prompts: list[Tokens]
-) -> None:
-    """Too little KV cache for all, prompts in chunks, beginnings from the prefix cache."""
-    result = arms.run(Engine(config=DRAFT_MODEL, **TIGHT), mixed_job(prompts, record_drafting=0.1))
-    assert result.preemptions > 0
-    assert result.metrics["vllm:prefix_cache_hits"] > 0
-    assert min(result.accepted, result.rejected) > 200
-    assert_fresh(draft, result, 200)
-
-
 @pytest.mark.parametrize(("fault", "options"), [("idle", {}), ("out_of_memory", TIGHT)])
 def test_steps_without_drafts_are_caught_up_with(
     fault: str, options: dict[str, Any], arms: Arms, reference: Reference, draft: Reference, prompts: list[Tokens]

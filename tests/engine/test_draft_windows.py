@@ -15,7 +15,6 @@ from tests.engine.greedy import assert_most_likely
 from tests.engine.jobs import CertifyRequest, Job
 from tests.engine.test_draft_model import assert_fresh
 from tests.engine.tiny import WINDOW, repeating_prompts, tiny_model
-from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -57,19 +56,6 @@ PAIRS = {
     ),
     "sinks and experts": Pair("gpt_oss", "gpt_oss", 110, draft_pass="vllm"),
 }
-if is_full():
-    # Nothing in them that the others have not.
-    PAIRS |= {
-        "mixed beside mixed": Pair("gemma3", "gemma3", 110),
-        # Blocks of twice the target's size, where those above are padded.
-        "half the page": Pair("gemma3", "gemma3", 100, draft_shape={"num_key_value_heads": 1}, accepted=0),
-        "window beside full": Pair("llama", "mistral", 30),
-        "window beside window": Pair("mistral", "mistral", 46),
-        "mixed beside mixed, in vLLM's way": Pair(
-            "gemma2", "gemma2", 110, options={"generic_pass": True}, draft_pass="vllm"
-        ),
-        "experts": Pair("llama", "qwen3_moe", 30, draft_pass="vllm", accepted=0),
-    }
 
 
 @pytest.fixture(scope="module")

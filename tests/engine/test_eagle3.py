@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.test_draft_model import assert_greedy, mixed_job
 from tests.engine.test_exactness import assert_sound
 from tests.engine.tiny import tiny_adapter
-from tests.fixed_length import native
 from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
@@ -36,7 +34,6 @@ pytestmark = pytest.mark.engine
 
 K = 4
 ATOL = 2e-3
-VLLMS = json.dumps({"method": "eagle3", "model": str(model_path("eagle3"))})
 
 
 @pytest.fixture(scope="module")
@@ -136,27 +133,6 @@ def test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache(
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
 
 
-# vLLM's head needs an engine that no other test here needs.
-HEADS = {"own": EAGLE3} | ({"vllm": native(VLLMS)} if is_full() else {})
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_each_turn_of_a_conversation_finds_a_block_less(name: str, arms: Arms, prompts: list[Tokens]) -> None:
-    """The last one that it finds without speculation; vLLM 0.33's own head finds all."""
-    # The engine without speculation serves other tests' prompts, too: backwards, none begins like another one.
-    text = max(prompts, key=len)[::-1]
-    params = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True}
-
-    def hits(config: str) -> list[float]:
-        turns = [Job([CertifyRequest(text[:length], params)]) for length in (70, 140, 210, 280)]
-        return [arms.run(Engine(config=config), job).metrics["vllm:prefix_cache_hits"] for job in turns]
-
-    fewer = 0 if name == "vllm" and not version("vllm").startswith("0.32") else 32
-    without = hits("")
-    assert without[1:] == [64, 128, 192]
-    assert hits(HEADS[name])[1:] == [found - fewer for found in without[1:]]
-
-
 # By the name of the head's pass.
 ALONE = {"uncompiled": Engine(config=EAGLE3)}
 if is_full():
@@ -202,19 +178,6 @@ def test_heads_of_the_original_layout_and_of_few_tokens(
     assert_sound(result)
     assert_same_logits(PlainHead(reference, original), result)
     assert_greedy(arms, reference, prompts, result)
-
-
-def test_a_request_may_allow_no_token_of_the_heads_vocabulary(
-    arms: Arms, reference: Reference, prompts: list[Tokens], original: Path
-) -> None:
-    target_ids = read_head(str(original)).target_ids
-    assert target_ids is not None
-    others = sorted(set(range(reference.model.config.vocab_size)) - set(target_ids.tolist()))
-    params = {"temperature": 1.0, "max_tokens": 16, "ignore_eos": True, "allowed_token_ids": others}
-    job = Job([CertifyRequest(prompt, params) for prompt in prompts[:8]])
-    result = arms.run(Engine(config=str(original / "plugin.yaml")), job)
-    assert_sound(result)
-    assert all(set(tokens) <= set(others) for tokens in result.tokens())
 
 
 def with_and_without_turns(prompts: list[Tokens], num_tokens: int, adapter: str = "") -> list[CertifyRequest]:

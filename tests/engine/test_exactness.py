@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.chaos.faulty_proposer import REASONS
 from tests.engine import texts
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
+from tests.engine.faults import REASONS
 from tests.engine.greedy import assert_same_outputs, assert_same_tokens, greedy_job, is_same
 from tests.engine.jobs import CertifyRequest, Job, JobResult, Session
 from tests.engine.kinds import all_kinds, greedy_answers, off, run_plain, seeded
@@ -124,7 +124,7 @@ def test_what_follows_a_stop_is_gone(name: str, arms: Arms, reference: Reference
 
 @pytest.mark.parametrize("name", FEW)
 def test_no_request_is_lost_in_a_storm(name: str, arms: Arms, reference: Reference) -> None:
-    """A third is aborted and a tenth refused; outputs of the others, and what the aborted ones had, are as without."""
+    """A third is aborted; outputs of the others, and what the aborted ones had, are as without."""
     engine = WAYS[name]
     every = all_kinds(arms, reference, engine)
     plain = run_plain(arms, engine, every).tokens()
@@ -133,9 +133,9 @@ def test_no_request_is_lost_in_a_storm(name: str, arms: Arms, reference: Referen
     result = arms.run(engine, Job([], storm=Storm(requests, NUM_REQUESTS)))
     outcomes: list[Outcome] = result.notes["storm"]
     ends = [outcome.end for outcome in outcomes]
-    assert set(ends) == {"finished", "aborted", "refused"}
+    assert set(ends) == {"finished", "aborted"}
     assert len(ends) == NUM_REQUESTS
-    assert min(ends.count("aborted") / 0.2, ends.count("refused") / 0.05) > NUM_REQUESTS
+    assert ends.count("aborted") > 0.2 * NUM_REQUESTS
     for outcome in outcomes:
         expected = plain[places[outcome.request]]
         if outcome.end != "finished":
@@ -217,25 +217,6 @@ def test_a_fault_in_every_other_step_costs_drafts_only_and_is_counted(
         assert set(errors(result)) == {REASONS[fault]}
         assert errors(result)[REASONS[fault]] > 10
         assert result.accepted > 20
-
-
-@pytest.mark.full  # `books.py` finds what is kept of requests.
-def test_requests_leave_no_objects_behind(arms: Arms, reference: Reference) -> None:
-    """Not one Python object in four requests: a leak shows in both runs of 1,000, a cache that grows once does not."""
-    prompts = texts.sources(reference, 50, 100) * 20
-    requests = [CertifyRequest(prompt, {"max_tokens": 6, "temperature": i % 2}) for i, prompt in enumerate(prompts)]
-    jobs = [Job(requests, torch_seed=i, counts_objects=True) for i in range(3)]
-    first, second, third = (arms.run(WAYS["cascade"], job).notes["objects"] for job in jobs)
-    assert min(second - first, third - second) < len(requests) / 4
-
-
-def test_other_seeds_give_other_outputs(arms: Arms, reference: Reference) -> None:
-    """So that the comparisons above say something."""
-    greedy = [CertifyRequest(prompt, {"max_tokens": 32}) for prompt in texts.repetitive(reference)]
-    requests = off(seeded(greedy))
-    others = [CertifyRequest(each.prompt, each.params | {"seed": 1}) for each in requests]
-    one, other = (arms.run(WAYS["cascade"], Job(each)) for each in (requests, others))
-    assert all(a != b for a, b in zip(one.tokens(), other.tokens(), strict=True))
 
 
 def test_grammars_alone_draft_much_of_structured_outputs_and_nothing_else(arms: Arms, reference: Reference) -> None:

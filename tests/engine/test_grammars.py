@@ -2,31 +2,25 @@
 
 import itertools
 import json
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import yaml
 
-from tests.engine import chi_square, reasoning, texts
+from tests.engine import reasoning, texts
 from tests.engine.arms import GRAMMAR, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_outputs
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.kinds import STRUCTURES, off
-from tests.engine.samples import NUM_POSITIONS, Plan, by_prefix, sample
 from tests.engine.test_exactness import assert_sound
 from tests.engine.ways import HEADS, VLLMS_EAGLE3, cascade, on_v2, vllms
-from tests.fixed_length import STOCK_DRAFT_MODEL, distant, native
+from tests.fixed_length import STOCK_DRAFT_MODEL
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.engine
 
-FALSE_ALARMS = 1e-3
 # One of the structures as Lark, which guidance takes.
 LARK = 'start: line line\nline: "return self." name " + " name "\\n"\nname: "first_value" | "second_value"'
 OF_BACKEND: dict[str, list[dict[str, Any]]] = {
@@ -126,13 +120,6 @@ def test_structural_tags(
     assert compared(arms, reference, on(name), requests, 0.0).accepted > 10
 
 
-def test_free_whitespace_is_drafted_in_the_style_of_the_output(
-    arms: Arms, reference: Reference, prompts: list[Tokens]
-) -> None:
-    engine = Engine(config=GRAMMAR, check=True, options=backend("xgrammar", any_whitespace=True))
-    compared(arms, reference, engine, requests_of(prompts, [STRUCTURES["json"]] * 6), 0.15)
-
-
 def test_drafts_begin_when_reasoning_has_ended(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     parser = (("reasoning_parser", "are"), ("reasoning_parser_plugin", reasoning.__file__))
     engine = Engine(config=GRAMMAR, check=True, options=(*backend("xgrammar"), *parser))
@@ -173,41 +160,3 @@ def test_drafts_of_the_next_proposer_are_continued(
     result = compared(arms, reference, engine, few if is_v2 else requests[::2], 0.0)
     by_grammar = sum(count for metric, count in result.metrics.items() if "accepted_tokens_of_kind" in metric)
     assert min(by_grammar, result.accepted - by_grammar) > (1 if is_v2 else 20)
-
-
-LETTERS = "[a-z_]"
-
-
-@pytest.fixture(scope="module")
-def sampling() -> Engine:
-    """vLLM's draft model, sampled, far from the target: most of its drafts begin with a token that is not allowed."""
-    model = yaml.safe_load(Path(distant()).read_text())["proposer"]["model"]
-    drafter = {"method": "draft_model", "model": model, "draft_sample_method": "probabilistic"}
-    return Engine(config=native(json.dumps(drafter), 3))
-
-
-@pytest.mark.statistical
-@pytest.mark.full  # Such requests get no drafts: tests/unit/ways.
-def test_a_grammar_that_cuts_sampled_drafts_does_not_bias_outputs(
-    sampling: Engine, arms: Arms, reference: Reference
-) -> None:
-    """Letters only, so that each token is allowed or not wherever it stands.
-
-    Seed 0. 4 prompts, 500 continuations each, 3 tokens. False-alarm rate of all chi-square tests together: 1e-3. With
-    drafts the least of the 12 p-values was 7e-7.
-    """
-    params = {"temperature": 1.0, "structured_outputs": {"regex": LETTERS + "{300}"}}
-    plan = Plan({"letters": params}, texts.repetitive(reference), 500)
-    samples, result = sample(arms, sampling, plan)
-    allowed = torch.tensor(
-        [bool(re.fullmatch(LETTERS + "+", reference.tokenizer.decode([i]))) for i in range(len(reference.tokenizer))]
-    )
-    p_values = []
-    for (_, prompt), continuations in samples.items():
-        for position in range(NUM_POSITIONS):
-            counts = by_prefix(continuations, position)
-            logits = reference.logits_after(prompt, list(counts)).double().masked_fill(~allowed, -torch.inf)
-            p_values.append(chi_square.against_probabilities(counts, logits.softmax(-1).numpy()).p_value)
-    assert min(p_values) > FALSE_ALARMS / len(p_values)
-    without = "vllm_spec_plugin:requests_without_drafts_total{reason=grammar}"
-    assert result.metrics[without] == plan.size * len(plan.prompts)

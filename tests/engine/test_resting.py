@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import TWO_RANKS, Arms, Engine
+from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import CertifyRequest, Job, JobResult
 from tests.engine.v2.drafters import DRAFTERS
@@ -67,17 +67,6 @@ def test_a_drafter_rests_while_nobody_drafts_and_drafts_after_it_on_what_it_find
         assert max(on.notes["passes"]) >= counted(on, "caught_up_tokens") / len(prompts)
     else:
         assert on.accepted > 0
-
-
-@pytest.mark.whole_machine
-@pytest.mark.full  # The scheduler decides, and each rank does as it says.
-def test_two_ranks_rest_and_catch_up_alike(arms: Arms, prompts: list[Tokens]) -> None:
-    two = engine("draft_model", "v1", options=TWO_RANKS)
-    off, on = (arms.run(two, job(prompts, **options)) for options in ({"spec": "off"}, {}))
-    assert off.tokens() == on.tokens() == arms.run(Engine(), job(prompts)).tokens()
-    assert counted(off, "drafter_rests") >= 12
-    assert counted(on, "caught_up_tokens") > 100
-    assert on.accepted > 10
 
 
 @pytest.mark.parametrize("length", [1, 2, K])

@@ -8,14 +8,8 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import (
     CASCADE,
-    DISTANT,
     DRAFT_MODEL,
-    DRAFT_MODEL_OPTIMAL,
-    EAGLE3,
     EAGLE3_CASCADE,
-    LOOKUP,
-    MEDUSA,
-    MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     SUFFIX,
     Arms,
@@ -35,18 +29,6 @@ ENGINES = {
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "cascade": Engine(config=CASCADE),
 }
-if is_full():
-    # Nothing in them that the others have not.
-    ENGINES |= {
-        "plain": Engine(),
-        "lookup": Engine(config=LOOKUP),
-        "draft_model": Engine(config=DRAFT_MODEL),
-        "eagle3": Engine(config=EAGLE3),
-        # With few requests, as the policy begins with the guess that drafts of many cost too much.
-        "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
-        "medusa": Engine(config=MEDUSA),
-        "medusa_tree": Engine(config=MEDUSA_TREE),
-    }
 FALSE_ALARMS = 1e-3
 # 7 settings, 4 prompts, 3 positions, eleven engines at most.
 NUM_TESTS = 7 * 4 * 3 * 11
@@ -142,42 +124,3 @@ def test_output_keeps_its_distribution_when_drafts_wait(
     tests = exact_tests(reference, plan.settings, samples)
     assert min(result.accepted, result.rejected) > plan.size
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / len(tests)
-
-
-SABOTAGED = {
-    "lookup": Engine(config=LOOKUP),
-    "draft_model": Engine(config=DISTANT),
-    "medusa_tree": Engine(config=MEDUSA_TREE),
-    "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
-}
-# test_certify.py has the others.
-CASES = [("block_ends_at_first_failure", "draft_model"), ("siblings_from_p", "medusa_tree_drawn")]
-if is_full():
-    SCORERS = ("accept_everything", "recover_from_p", "ignore_temperature")
-    CASES += [(name, proposer) for name in SCORERS for proposer in ("lookup", "draft_model")]
-    CASES.append(("siblings_from_p", "medusa_tree"))
-# Continuations of each prompt; the more only where fewer do not show the sabotage.
-SIZES = (250, 1000, 2000) if is_full() else (250, 1000)
-
-
-@pytest.mark.parametrize(("sabotage", "proposer"), CASES)
-def test_sabotaged_scorer_is_noticed(sabotage: str, proposer: str, arms: Arms, reference: Reference) -> None:
-    """A sabotaged scorer has p-values below 1e-6 and below the threshold of the test above, a sound one has not.
-
-    Seed 0. 4 prompts, 250 continuations each, then 1,000 (full: and 2,000) if those did not show it, 3 tokens.
-    False-alarm rate of the sound run, which has as many: 12 tests of 1e-3 / 1,092 each.
-    """
-    settings = {sabotage: {"temperature": 0.7 if sabotage == "ignore_temperature" else 1.0}}
-    threshold = min(1e-6, FALSE_ALARMS / NUM_TESTS)
-
-    def least_p_value(name: str, size: int) -> float:
-        plan = Plan(settings, texts.repetitive(reference), size)
-        samples, _ = sample(arms, SABOTAGED[proposer], plan, name)
-        return min(test.p_value for test in exact_tests(reference, settings, samples).values())
-
-    for size in SIZES:
-        sabotaged = least_p_value(sabotage, size)
-        print(f"{size} continuations, sabotaged: least p-value {sabotaged:.2g}")
-        if sabotaged < threshold:
-            break
-    assert sabotaged < threshold < least_p_value("", size)

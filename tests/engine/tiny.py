@@ -170,29 +170,18 @@ def tiny_eagle3(folder: Path) -> Path:
     path = folder / "eagle3"
     if path.exists():
         return path
-    import torch
-    from safetensors.torch import save_file
-
-    from vllm_spec_plugin.proposers.eagle3.layout import read_layout
+    from tests.unit.proposers.eagle3.folders import random_state, write
 
     layer = {key: value for key, value in _USUAL.items() if not key.endswith("token_id")}
-    layer |= {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-5}
     config = layer | {
+        **{"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "draft_vocab_size": VOCABULARY // 8},
         "architectures": ["LlamaForCausalLMEagle3"],
-        "draft_vocab_size": VOCABULARY // 8,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]},
     }
-    draw = torch.Generator().manual_seed(2)
-    shapes = read_layout(config, "config.json").tensor_shapes()
-    tensors = {
-        name.replace("layers.0.", "midlayer."): torch.randn(shape, generator=draw) / shape[-1] ** 0.5
-        for name, shape in shapes.items()
-    }
-    tensors["d2t"] = torch.arange(VOCABULARY // 8) * 7
+    state = random_state(config, seed=2)
+    scaled = {name: tensor / tensor.shape[-1] ** 0.5 for name, tensor in state.items() if tensor.is_floating_point()}
     partial = path.with_name(f"{path.name}.partial")
-    partial.mkdir(exist_ok=True)
-    save_file(tensors, partial / "model.safetensors")
-    (partial / "config.json").write_text(json.dumps(config))
+    write(partial, config, state | scaled)
     partial.rename(path)
     return path
 

@@ -11,18 +11,11 @@ import yaml
 
 from tests.engine.arms import (
     CASCADE,
-    DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
-    EAGLE3,
     EAGLE3_CASCADE,
     GRAMMAR,
-    LOOKUP,
-    MEDUSA,
-    MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    MEDUSA_TREE_RANDOM,
     REPOSITORY,
-    SUFFIX_SHARED,
     TIGHT,
     Engine,
 )
@@ -104,9 +97,6 @@ WAYS = {
 }
 if is_full():
     # Nothing in them that the others have not.
-    own = {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "eagle3": EAGLE3, "medusa": MEDUSA, "medusa_tree": MEDUSA_TREE}
-    own |= {"medusa_tree_random": MEDUSA_TREE_RANDOM, "suffix_shared": SUFFIX_SHARED}
-    WAYS |= {name: on_v1(config) for name, config in own.items()}
     WAYS |= {
         "vLLM's eagle3": on_v1(native(VLLMS_EAGLE3, K)),
         "vLLM's ngram": on_v1(native(VLLMS_NGRAM, K)),

@@ -1,24 +1,20 @@
 """Writes the tables of docs/parameters.md."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.marked import fill
 from tests.parameters.fields import FIELDS, STRUCTURES, Field, Verdict
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "parameters.md", _DOCS / "parameters.json"
 _COUNTS = ("requests", "greedy", "seeded", "sampled", "refused", "left", "tied", "preempted", "drafted", "accepted")
-_MARKED = "(?<=<!-- {0} -->\n).*(?=<!-- end of {0} -->)"
 
 
 def with_tables(page: str, results: Mapping[str, Any]) -> str:
     """The text of the page with the tables of fields, and of these results by vLLM's version and server."""
-    for name, lines in (("fields", _fields()), ("counts", _counts(results))):
-        text = "\n".join(["", *lines, "", ""])
-        page = re.sub(_MARKED.format(name), lambda _, text=text: text, page, flags=re.DOTALL)  # type: ignore[misc]
-    return page
+    return fill(page, {"fields": _fields(), "counts": _counts(results)})
 
 
 def _fields() -> list[str]:

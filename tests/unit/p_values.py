@@ -11,11 +11,3 @@ def chi_square(observed, expected):
     statistic, freedom = ((observed - expected) ** 2 / expected).sum(), len(observed) - 1
     tail = torch.special.gammaincc(torch.tensor(freedom / 2).double(), torch.tensor(statistic / 2).double())
     return float(tail)
-
-
-def kolmogorov_smirnov(sample):
-    """Test of uniformity on (0, 1), by the Dvoretzky-Kiefer-Wolfowitz bound, which is never below the p-value / 2."""
-    values = np.sort(sample)
-    steps = np.arange(len(values) + 1) / len(values)
-    distance = max((steps[1:] - values).max(), (values - steps[:-1]).max())
-    return float(2 * np.exp(-2 * len(values) * distance**2))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.messages import StepPlan, drafts_of, result_of, send
+from vllm_spec_plugin.messages import StepPlan, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.v1 import runner as module
@@ -168,26 +168,3 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
     assert sampled == ("ours", [(), drafts.get("b", ())])
     counters: Any = result_of(sent).counters
     assert counters.of("ngram").verification_seconds > 0
-
-
-def test_only_requests_of_the_plan_are_drafted_for(runner):
-    _, drafted, sent = runner.run_step(draft_plan={"b": ((0, 2),), "gone": ((0, 2),)})
-    assert (drafted.req_ids, drafted.draft_token_ids, vars(sent)) == (["b"], [[7]], {})
-    assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
-    result: Any = drafts_of(drafted)
-    assert (result.sources, result.counters.of("ngram").drafts) == ({"b": 0}, 1)
-    assert not result.trees
-    assert runner.take_draft_token_ids() is None
-    _, drafted, sent = runner.run_step()
-    assert (drafted, vars(sent)) == (None, {}), "what was sent once"
-
-
-def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):
-    """Tokens of a prompt that is not through are thrown away; vLLM does not see the generators."""
-    generators = [torch.Generator(), torch.Generator()]
-    runner.input_batch.generators.update(enumerate(generators))
-    for _ in range(2):
-        runner.run_step()
-        assert runner.booked_with == {}
-    assert [runner.rejection_sampler.positions.of(generator) for generator in generators] == [2, 0]
-    assert list(runner.input_batch.generators) == [0, 1]

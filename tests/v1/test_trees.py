@@ -137,22 +137,6 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(rng, bloc
     assert scene.attention.shared == ([], [])
 
 
-@pytest.mark.parametrize(("length", "num_computed", "is_copied"), [(8, 7, 0), (9, 8, 0), (9, 7, 0), (10, 9, 1)])
-def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied(length, num_computed, is_copied):
-    request = Verifying(0, length, num_computed, topology([[0], [1]]), (11, 12, 13, 14), (21,), 1)
-    assert Scene([request]).prepare().attention.copies == [(13, 21)] * is_copied
-
-
-def test_attention_is_told_of_a_sequence_per_branch():
-    scene = Scene([one()]).prepare()
-    starts, lengths, tables, num_tokens, slots = scene.trees.metadata(8, scene.slots)
-    assert starts.tolist() == [0, 3, 5, 6]
-    assert lengths.tolist() == [8, 8, 7]
-    assert tables[:, :2].tolist() == [[11, 12], [11, 21], [11, 22]]
-    assert num_tokens == 8
-    assert slots is scene.slots
-
-
 def test_a_step_of_chains_is_left_to_vllm():
     scene = Scene([one(chain(3), ()), Verifying(1, 6, 5, chain(0), (15, 16))])
     before = scene.slots.clone()

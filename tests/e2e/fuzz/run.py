@@ -31,11 +31,13 @@ class Outcome:
         counts: numbers of requests, by result.
         faults: what should not be, in words.
         unrepeated: differences that were gone when the request was sent again, where ties cannot be told otherwise.
+        reasons: of the faults of proposers that were counted.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     unrepeated: list[str] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
 
 
 async def fuzz(server: Server, model: str, cases: Sequence[Case], reference: Reference, *, same_seeds: bool) -> Outcome:

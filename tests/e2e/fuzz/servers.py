@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.engine import faults
 from tests.engine.arms import REPOSITORY
 from tests.engine.v2 import runner_environment
 from vllm_spec_plugin.gate.scopes import OWN
@@ -11,6 +12,7 @@ from vllm_spec_plugin.gate.ways import Way
 from vllm_spec_plugin.models import model_path
 
 NUM_DRAFT_TOKENS = 4
+_NGRAM: dict[str, Any] = {"method": "ngram", "min_order": 3}
 _PREDICTION: dict[str, Any] = {"method": "prediction"}
 _SUFFIX: dict[str, Any] = {"method": "suffix", "shared": True, "shared_scope": "global"}
 _MEDUSA: dict[str, Any] = {"method": "medusa", "model": str(model_path("medusa"))}
@@ -28,10 +30,12 @@ class Served:
     Attributes:
         way: the way.
         proposers: the sections of the proposers; several are a cascade.
+        has_faults: whether the proposers fail in every fifth step.
     """
 
     way: Way
     proposers: tuple[dict[str, Any], ...]
+    has_faults: bool = False
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -62,13 +66,15 @@ class Served:
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment of a server."""
-        return runner_environment(self.runner, {"PYTHONPATH": str(REPOSITORY), **environment})
+        own = faults.environment() if self.has_faults else {}
+        return runner_environment(self.runner, {"PYTHONPATH": str(REPOSITORY), **environment, **own})
 
 
 SERVERS = {
     "own draft model": Served(Way.OWN, (_DRAFT_MODEL | {"draft_sampling": "probabilistic"},)),
-    "own cascade": Served(Way.TOKEN_ONLY_V1, (_PREDICTION, _SUFFIX)),
+    "own cascade": Served(Way.TOKEN_ONLY_V1, (_PREDICTION, _SUFFIX, {"method": "grammar"})),
     "own tree": Served(Way.OWN, (_MEDUSA | {"tree": [[0], [1], [0, 0], [0, 1]]},)),
+    "faulty cascade": Served(Way.OWN, (_NGRAM, _DRAFT_MODEL, _MEDUSA | {"draft_sampling": "probabilistic"}), True),
     "draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL),)),
     "sampled draft model of vLLM": Served(Way.VLLM_V1, (_vllms(**_DRAFT_MODEL, draft_sample_method="probabilistic"),)),
     "mixed": Served(Way.TOKEN_ONLY_VLLM_V1, (_PREDICTION, _SUFFIX, _vllms(**_DRAFT_MODEL))),

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import httpx
 import yaml
 
 from tests.e2e.fuzz.cases import Case, Cases
@@ -13,6 +14,7 @@ from tests.e2e.fuzz.servers import NUM_DRAFT_TOKENS, SERVERS, Served
 from tests.engine import texts
 from tests.engine.exact import Reference
 from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.engines.server_metrics import ServerMetrics
 from vllm_spec_tools.engines.serving import Server
 
 SEED = 1
@@ -65,4 +67,7 @@ def serve_and_fuzz(
             names = {"drafted": "spec_decode_num_draft_tokens", "accepted": "spec_decode_num_accepted_tokens"}
             names["preempted"] = "num_preemptions"
             outcome.counts.update({key: int(metrics[f"vllm:{of}_total"]) for key, of in names.items()})
+            exposition = ServerMetrics.parse(httpx.get(f"{server.base_url}/metrics", trust_env=False).text)
+            errors = exposition.by_label("vllm_spec_plugin:proposer_errors_total", "reason")
+            outcome.reasons = {reason for reason, count in errors.items() if count}
     return outcome

@@ -1,18 +1,17 @@
 """Writes the tables of docs/v2.md from the results of `make v2`."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.engine.v2.drafters import DRAFTERS
+from tests.marked import fill
 
 _DOCS = Path(__file__).parents[3] / "docs"
 PAGE, RESULTS = _DOCS / "v2.md", _DOCS / "v2.json"
 KINDS = ("greedy", "sampled", "seeded")
 # A p-value below it says that outputs do not have the target's distribution.
 LEAST_P = 1e-5
-_TABLES = re.compile(r"(?<=<!-- tables -->\n).*(?=<!-- end of tables -->)", re.DOTALL)
 
 
 def is_right(cell: Mapping[str, Any]) -> bool:
@@ -34,8 +33,7 @@ def with_tables(page: str, results: Mapping[str, Any]) -> str:
         seconds = sum(row["seconds"] for row in found["drafters"].values())
         ran = f"Run {found['date'][:10]} in {seconds} s of one core of {machine['cpu']}"
         lines += ["", f"{ran}: vLLM {versions['vllm']}, torch {versions['torch']}."]
-    tables = "\n".join([*lines, "", ""])
-    return _TABLES.sub(lambda _: tables, page)
+    return fill(page, {"tables": lines[1:]})
 
 
 def _text(cell: Mapping[str, Any]) -> str:

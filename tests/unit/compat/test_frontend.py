@@ -1,4 +1,4 @@
-"""Changes of the plugin in vLLM's frontend: streams, ends of servers, predictions, refusals."""
+"""Changes of the plugin in vLLM's frontend: predictions, refusals; tests/e2e has streams and ends of servers."""
 
 import asyncio
 import threading
@@ -13,86 +13,12 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
 
-from vllm_spec_plugin.compat import frontend, openai_api
+from vllm_spec_plugin.compat import openai_api
 from vllm_spec_plugin.compat.early_refusal import checking
 from vllm_spec_plugin.compat.frontend import _checked
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.request_options import check_options
 from vllm_spec_plugin.register import frontend as registered
-
-processor = pytest.importorskip("vllm.v1.engine.output_processor")
-KINDS = pytest.importorskip("vllm.sampling_params").RequestOutputKind
-
-
-@pytest.fixture
-def collectors(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A class like vLLM's, taken apart: vLLM's own stays as it is."""
-    monkeypatch.setattr(processor, "RequestOutputCollector", type("Own", (processor.RequestOutputCollector,), {}))
-    frontend.keep_outputs_apart()
-    return processor.RequestOutputCollector
-
-
-def test_each_output_of_a_stream_comes_by_itself_in_order(collectors: Any) -> None:
-    async def taken() -> list[int]:
-        collector = collectors(KINDS.DELTA, "a")
-        for i in range(3):
-            collector.put(SimpleNamespace(number=i))
-        first = await collector.get()
-        collector.put(SimpleNamespace(number=3))
-        rest = [collector.get_nowait() for _ in range(2)]
-        last = await asyncio.wait_for(collector.get(), 5)
-        assert collector.get_nowait() is None
-        return [each.number for each in (first, *rest, last)]
-
-    assert asyncio.run(taken()) == [0, 1, 2, 3]
-
-
-async_llm = pytest.importorskip("vllm.v1.engine.async_llm")
-exceptions = pytest.importorskip("vllm.exceptions")
-OURS: Any = SimpleNamespace()
-ANOTHER: Any = SimpleNamespace()
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A class like vLLM's frontend, patched: vLLM's own stays as it is."""
-    own: Any = type("Own", (async_llm.AsyncLLM,), {})
-    monkeypatch.setattr(own, "shutdown", frontend._ending_requests(lambda config: config is OURS)(own.shutdown))
-    return own
-
-
-def stopped(kind: Any, speculative_config: object) -> tuple[list[Exception], asyncio.Task[None]]:
-    """Stops a frontend with one open request; returns what the request gets, and vLLM's task."""
-
-    async def run() -> tuple[list[Exception], asyncio.Task[None]]:
-        got: list[Exception] = []
-        engine = kind.__new__(kind)
-        engine.vllm_config = SimpleNamespace(speculative_config=speculative_config)
-        engine.output_processor = SimpleNamespace(propagate_error=got.append)
-        engine.output_handler = asyncio.create_task(asyncio.sleep(60))
-        await asyncio.sleep(0)
-        await asyncio.to_thread(engine.shutdown, 0)
-        await asyncio.sleep(0.01)
-        task = engine.output_handler
-        # Else it would be stopped again when it is deleted.
-        engine.output_handler = None
-        return got, task
-
-    return asyncio.run(run())
-
-
-def test_an_open_request_gets_status_503_once_the_engine_has_stopped(make: Any) -> None:
-    (error,), task = stopped(make, OURS)
-    assert isinstance(error, exceptions.GracefulHTTPError)
-    assert error.http_status == 503
-    assert task.cancelled()
-
-
-def test_servers_without_a_plugin_yaml_stop_as_before(make: Any) -> None:
-    got, task = stopped(make, ANOTHER)
-    assert not got
-    assert task.cancelled()
-
 
 KEY = "spec_prediction"
 

@@ -76,18 +76,6 @@ def test_each_page_is_in_the_navigation_and_exists():
     assert all((ROOT / f"{name.replace('.', '/')}.py").is_file() for name in modules)
 
 
-def test_warnings_that_are_explained_are_vllms():
-    """Each row's quoted parts; alternatives of other vLLM versions are parts, too. Strings may span lines in vLLM."""
-    texts = (path.read_text() for path in Path(vllm.__file__).parent.rglob("*.py"))
-    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    section = page.partition("## vLLM's warnings at start-up")[2].partition("\n## ")[0]
-    cells = [re.findall("`([^`]+)`", line.split("|")[1]) for line in section.splitlines() if line.startswith("| ")]
-    rows = [[part for text in quoted for part in text.split(" ... ")] for quoted in cells if quoted]
-    assert len(rows) >= 8
-    assert not [parts for parts in rows if not any(part in source for part in parts)]
-
-
 def sources() -> dict[str, tuple[Any, tuple[str, ...]]]:
     """Per claim of the documentation about vLLM, the source that it is about, and what that says."""
     gone = () if VERSION >= (0, 33) else ('"medusa"', '"mlp_speculator"')

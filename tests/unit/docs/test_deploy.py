@@ -87,16 +87,6 @@ def test_versions_are_those_of_the_project():
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == vllm_spec_plugin.__version__
 
 
-def test_servers_are_scraped_where_they_listen_under_the_alerts_job():
-    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    (scrape,) = config["scrape_configs"]
-    assert (scrape["job_name"], scrape["static_configs"]) == ("vllm", [{"targets": ["server:8000"]}])
-    assert "{targetLabel: job, replacement: vllm}" in (CHART / "templates" / "monitoring.yaml").read_text()
-    assert {job for rule in RULES for job in re.findall(r'job="(\w+)"', rule["expr"])} == {"vllm"}
-    sources = yaml.safe_load((DEPLOY / "grafana" / "datasources.yml").read_text())["datasources"]
-    assert sources[0]["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
-
-
 def test_only_this_host_reaches_ports_unless_asked(compose):
     ports = [port for service in compose.values() for port in service["ports"]]
     assert all(port.startswith(("127.0.0.1:", "${BIND:-127.0.0.1}:")) for port in ports)

@@ -97,13 +97,6 @@ def test_ratios_are_paired_by_round_and_noise_is_said(tmp_path: Path, monkeypatc
     )
 
 
-def test_an_arm_that_results_lack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "RESULTS", tmp_path)
-    (tmp_path / "a.json").write_text(json.dumps(results(1)))
-    with pytest.raises(ValueError, match=r"a\.json: no arm other\.yaml; allowed: no speculation, gains\.yaml"):
-        parse("ratio a.json arms=other.yaml")
-
-
 def test_configurations_of_a_real_models_tables_are_in_the_repository() -> None:
     folder, found = figures.ROOT / "benchmarks/configs/smollm2", set()
     for path in RESULTS.glob("smollm2*.json"):

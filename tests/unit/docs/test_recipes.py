@@ -10,8 +10,6 @@ import pytest
 from tests.unit.cli.running import run
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.engines.engine_options import engine_options
-from vllm_spec_tools.engines.memory import Need, check_memory
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "recipes" / "README.md").read_text()
@@ -25,22 +23,6 @@ def test_each_recipe_is_valid_listed_and_marked_as_not_run() -> None:
     for path in files:
         assert run("check", path).exit_code == 0
         assert "NOT RUN by this project" in path.read_text()
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1].split("]")[0])
-def test_an_engine_fits_on_the_cards_and_two_do_not_where_the_target_is_large(row: list[str]) -> None:
-    weights, kv, cards, words = row[3:]
-    options = engine_options(words.strip("`").split(), {})
-    number, size = map(int, re.findall(r"\d+", cards))
-    assert number == options.get("tensor_parallel_size", 1)
-    parts = [sum(map(float, re.findall(r"[\d.]+", text))) for text in (weights, kv)]
-    tokens = options["max_model_len"]
-    needs = dict.fromkeys(("with", "without"), Need(parts[0] * 1e9, parts[1] * 1024 * tokens, tokens))
-    device = "GPU", size * 10**9
-    assert check_memory(needs, options, device, one_at_a_time=True) is None
-    if parts[0] / number > 35:
-        with pytest.raises(UserError, match="--one-at-a-time"):
-            check_memory(needs, options, device, one_at_a_time=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loadtests.client import ErrorKind, Measures
-from loadtests.report import Result, count, number, percent, report_of, time_text
+from loadtests.report import Result, report_of
 from loadtests.server import COUNTERS, GAUGES, ServerNotThereError, ServerUnderTest, counts_between, is_idle
 from loadtests.summary import Slo, distribution, summarise
 from tests.unit.loadtests.mock import mock
@@ -115,31 +115,6 @@ def test_a_report_begins_with_outcome_figures_and_whether_the_server_agrees(tmp_
     assert {name: summary["succeeded"] for name, summary in found["scenarios"].items()} == {"chat": 14, "edit": 14}
     assert (found["server"]["acceptance_length"], found["server"]["agrees_with_clients"]) == (3.5, False)
     assert lacking.conclusion[0] in (tmp_path / "a.html").read_text()
-
-
-@pytest.mark.parametrize("measures", [{}, {"chat": [failed(0.0)]}, {"chat": [answered(0.0, tokens=1)]}])
-def test_tests_that_show_little_have_a_report_too(measures: Any, tmp_path: Path) -> None:
-    found = report(result(measures, server=None))
-    assert found.data["server"] is None
-    write(found, html=tmp_path / "a.html", markdown=tmp_path / "a.md")
-
-
-def test_tables_have_each_scenario_and_both_counts() -> None:
-    scenarios, counts = report(MIXED).tables
-    rows = {name: cells for name, *cells in scenarios.rows}
-    assert list(rows) == ["all", "chat", "edit"]
-    assert {len(cells) + 1 for cells in rows.values()} == {len(scenarios.header)}
-    assert rows["chat"] == ["16", "2", *["200"] * 3, *["50.0"] * 3, *["1,200"] * 3, "100", "1.91", "17.5"]
-    assert report(MIXED).problems == ["Requests that failed (cut): 1.", "Requests that failed (http_5xx): 1."]
-    assert ["output tokens", "588", "5,100"] in counts.rows
-    assert ["acceptance rate", "", "62.5%"] in counts.rows
-
-
-def test_numbers_have_three_digits_and_all_before_the_point() -> None:
-    numbers = {0: "0", 0.012345: "0.0123", 9.999: "10.0", 99.96: "100", 12345.6: "12,346", -1.2345: "-1.23", None: "-"}
-    assert {value: number(value) for value in numbers} == numbers
-    assert [time_text(seconds) for seconds in (0, 0.00123, 9.99, 123.4)] == ["0 ms", "1.23 ms", "9,990 ms", "123 s"]
-    assert (percent(0.9313), percent(None), count(1234567), count(None)) == ("93.1%", "-", "1,234,567", "-")
 
 
 def test_counters_are_differences_and_gauges_are_not() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.sweep import WITH, WITHOUT, Trial, highest_rates, judge, report_of
+from loadtests.sweep import WITH, WITHOUT, highest_rates, judge
 from tests.unit.loadtests.mock import mock
-from vllm_spec_tools.report.provenance import provenance
 
 ROOT = Path(__file__).parents[3]
 GOALS = {"ttft": 0.5, "tpot": 0.02}
@@ -44,21 +43,6 @@ def test_the_search_stops_at_the_most_and_gives_up_at_the_least() -> None:
     assert min(tried) == 1 / 64
 
 
-def test_arms_take_turns_until_each_has_its_answer() -> None:
-    order: list[str] = []
-
-    def attempt(arm: str, rate: float) -> bool:
-        order.append(arm)
-        return rate <= {"a": 3.0, "b": 50.0}[arm]
-
-    found = highest_rates(["a", "b"], attempt, 4.0, 1000.0, 0.5)
-    assert order[:6] == ["a", "b"] * 3
-    assert found["a"] is not None
-    assert found["b"] is not None
-    assert found["a"] <= 3.0 < found["a"] * 1.5
-    assert found["b"] <= 50.0 < found["b"] * 1.5
-
-
 def report(**more: Any) -> dict[str, Any]:
     total = {"requests": 100, "succeeded": 100, "ttft": {"p95": 0.4}, "tpot": {"p95": 0.01}}
     return {"sent": 100, "given_up": 0, "server": {"acceptance_length": 2.5}, "all": total} | more
@@ -83,17 +67,6 @@ def test_clients_that_do_not_reach_the_rate_say_nothing_about_the_server() -> No
     # Chance alone may miss 200 by 4 standard deviations.
     assert not judge(20.0, 10.0, report(sent=143), GOALS).is_short
     assert judge(20.0, 10.0, report(sent=142), GOALS).is_short
-
-
-def test_the_answer_is_one_sentence() -> None:
-    short = Trial(18.0, 100, 0.4, 0.01, 2.5, ("the clients sent 100 requests instead of 200",), is_short=True)
-    found = report_of("m", GOALS, {WITH: 18.0, WITHOUT: 7.5}, {WITH: [short], WITHOUT: []}, provenance([], 0, ()))
-    assert found.conclusion == [
-        "m keeps TTFT p95 ≤ 500 ms, TPOT p95 ≤ 20.0 ms up to at least 18.0 requests/s with speculation "
-        "and 7.50 requests/s without speculation: 2.40 times the rate."
-    ]
-    assert found.problems
-    assert "no tested rate" in report_of("m", GOALS, {WITH: None}, {WITH: []}, provenance([], 0, ())).conclusion[0]
 
 
 def test_a_sweep_of_the_mock_server_reports_both_arms(tmp_path: Path) -> None:

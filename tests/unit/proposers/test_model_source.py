@@ -7,9 +7,9 @@ import pytest
 from transformers import Qwen2Config
 
 from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model
+from tests.unit.proposers.refusals import refusal
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, read_facts, read_tokens
-from vllm_spec_plugin.schema.errors import ConfigError
 
 
 @pytest.mark.parametrize("name", ["draft", "gpt2", "org/model-1.5B_v2", "1org/2"])
@@ -41,16 +41,7 @@ def test_what_is_plainly_no_model_is_refused(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError) as caught:
-        check_name(name, "spec.yaml")
-    message = str(caught.value)
-    assert message.startswith("spec.yaml: proposer.model: ")
-    assert reason in message
-    assert message.endswith(
-        "; allowed: a model's folder (relative to this file or to the working directory) "
-        "or its name on the Hugging Face hub"
-    )
-    assert message.isprintable()
+    assert reason in refusal(check_name, name, "spec.yaml", start="spec.yaml: proposer.model: ")
 
 
 def test_facts_of_a_config(tmp_path: Path) -> None:
@@ -66,16 +57,6 @@ def test_facts_of_a_config(tmp_path: Path) -> None:
     [
         ({"rope_type": "linear", "factor": 4.0}, 8192),
         ({"rope_type": "dynamic", "factor": 2.0}, 4096),
-        (
-            {
-                "rope_type": "llama3",
-                "factor": 8.0,
-                "original_max_position_embeddings": 256,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-            },
-            2048,
-        ),
         ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 256}, 2048),
     ],
 )

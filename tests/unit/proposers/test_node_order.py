@@ -1,14 +1,12 @@
 """Nodes by path probability: each prefix is a tree, and what the scheduler knows of it is so."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from tests.unit.verification.topologies import random_topology
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.models import model_path
-from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
+from vllm_spec_plugin.proposers.node_order import NodeOrder
 
 
 def orders():
@@ -27,14 +25,6 @@ def test_every_prefix_is_a_tree_of_siblings_by_rank():
             assert path[:-1] in ((), *before)
             assert order.parents[at] == (before.index(path[:-1]) if len(path) > 1 else -1)
             assert all(other in before for other in order.paths if other[:-1] == path[:-1] and other < path)
-
-
-def test_more_probable_nodes_come_first():
-    paths = [path for depth in (1, 2, 3) for path in itertools.product(range(2), repeat=depth)]
-    order = NodeOrder.by_probability(paths, default_probability)
-    probabilities = [default_probability(path) for path in order.paths]
-    assert probabilities == sorted(probabilities, reverse=True)
-    assert order.paths[:5] == ((0,), (0, 0), (0, 0, 0), (1,), (0, 1))
 
 
 @pytest.mark.parametrize(

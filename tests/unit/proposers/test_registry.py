@@ -68,21 +68,6 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
 
 
 @pytest.mark.parametrize(
-    ("proposer", "message"),
-    [
-        (
-            {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, grammar, medusa, "
-            "ngram, prediction, suffix, vllm; did you mean bigram?",
-        ),
-        ({**BIGRAM, "windw": 8}, "proposer.windw: unknown key (got 8); allowed: method, window; did you mean window?"),
-    ],
-)
-def test_its_mistakes_are_told_like_ours(proposer: dict[str, Any], message: str, example: None) -> None:
-    assert message_of(proposer) == message
-
-
-@pytest.mark.parametrize(
     ("keys", "message"),
     [
         ({"folder": 3}, "proposer.folder: got 3; allowed: a text"),

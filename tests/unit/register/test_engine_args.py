@@ -3,7 +3,6 @@
 import argparse
 import functools
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -177,22 +176,6 @@ def test_vllms_create_engine_config_says_whether_it_is_for_a_server(monkeypatch,
         arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
     with pytest.raises(pytest.fail.Exception, match="went on"):
         arguments.create_engine_config(UsageContext.LLM_CLASS)
-
-
-def test_what_serves_is_logged_once(config_path, monkeypatch):
-    logged = []
-    monkeypatch.setattr(engine_args.logger, "log", lambda level, text, message: logged.append((level, message)))
-    plugin.register()
-    engine_args.log_once.cache_clear()
-    for _ in range(2):
-        EngineArgs(
-            model=str(model_path("target")), max_model_len=512, dtype="float32", speculative_config=str(config_path)
-        ).create_engine_config()
-    [(level, line)] = logged
-    assert level == logging.INFO
-    assert line.startswith(f"vllm_spec_plugin {vllm_spec_plugin.__version__} serves with vLLM ")
-    assert "; V1 runner: " in line
-    assert "; synchronous scheduling: " in line
 
 
 def create(speculative_config):

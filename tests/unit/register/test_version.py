@@ -1,13 +1,10 @@
 """Which vLLM is supported, and what is said of any other."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.running import run
 from tests.unit.register.installations import install
-from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -54,30 +51,3 @@ def test_any_other_is_one_message(monkeypatch, tmp_path, metadata, code, librari
     assert found in line
     assert command in line
     assert ("without a plugin.yaml this vLLM serves unchanged" in line) == (found == f"vLLM {metadata}")
-
-
-TARGET = str(model_path("target"))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ["check", "FILE", "--model", TARGET],
-        ["bench", "--arm", "none"],
-        ["bench", "--arm", "none", "--", "--max-model-len", "512"],
-        ["plan", "--model", TARGET, "--prompts", "PROMPTS"],
-        ["certify", "--model", TARGET, "--config", "FILE"],
-        ["demo", "--quick"],
-    ],
-    ids=" ".join,
-)
-def test_commands_that_need_a_vllm_end_with_the_message(monkeypatch, tmp_path: Path, line):
-    install(monkeypatch, tmp_path, "0.34.0", "0.34.0", CUDA_LIBRARIES)
-    files = {"FILE": tmp_path / "plugin.yaml", "PROMPTS": tmp_path / "prompts.jsonl"}
-    files["FILE"].write_text("proposer: {method: ngram}\n")
-    files["PROMPTS"].write_text('{"prompt": "def add(a, b):", "max_tokens": 8}\n')
-    result = run(*(files.get(word, word) for word in line))
-    assert result.exit_code == 2
-    assert "found in" in result.stderr
-    assert "vLLM 0.34.0; run: `pip install" in result.stderr.replace("\n", " ")
-    assert "Traceback" not in result.stderr

@@ -20,10 +20,10 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.policy.control import Drafting, DraftRequest, StepForecast
+from vllm_spec_plugin.policy.control import Drafting, StepForecast
 from vllm_spec_plugin.scheduling import step_planner as module
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
-from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters
 from vllm_spec_plugin.scheduling.eligibility import scope_of
 
 THEN_GRAMMAR = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "grammar"}]}}
@@ -287,12 +287,6 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     assert control.batch.max_draft_tokens == 96
 
 
-def test_a_request_may_call_for_one_proposer_of_a_cascade():
-    running = [request("a", spec_method="draft_model"), request("b", spec_method="ngram", spec_tokens=2)]
-    adapter = make(Listening(), *running, config=CASCADE)
-    assert plan(adapter, output({"a": 1, "b": 1}), running) == {"a": ((1, 4),), "b": ((0, 2),)}
-
-
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
     control.forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
@@ -327,20 +321,6 @@ def test_a_token_accepted_beside_a_prompt_saves_a_share_of_a_later_step_without_
     DecisionCounters(counters, "ngram", ["ngram"]).compare(StepForecast(3.5, 0.105, 2, 0.1, 0.02), 4, 0.11)
     assert counters.of("ngram").expected_saved_seconds == pytest.approx(1.5 * 0.02 - 0.005)
     assert counters.of("ngram").realised_saved_seconds == pytest.approx(2 * 0.02 - 0.01)
-
-
-def test_explains_who_drafts_in_a_cascade():
-    control = Listening()
-    requests = [DraftRequest("a", (4, 4), (0, 0)), DraftRequest("b", (4, 4), (0, 0))]
-    forecast = StepForecast(3.0, 0.05, 2, 0.04, 0.02)
-    line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ((0.8,), (0.5, 0.25)), ["ngram", "draft_model"])
-    assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
-    assert line.endswith("acceptance 0.80, 0.50 0.25")
-    a = request("a", spec_tokens=3)
-    adapter = make(control, a, config=CASCADE)
-    plan(adapter, output({"a": 1}), [a])
-    lengths = [control.counters.of(method).chosen_lengths for method in ("cascade", "ngram", "draft_model")]
-    assert lengths == [[0, 0, 0, 1]] * 3
 
 
 @pytest.mark.parametrize(

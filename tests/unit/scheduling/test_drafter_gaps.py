@@ -37,20 +37,6 @@ def test_who_finds_a_lacking_block_lacks_what_is_in_it(gaps: DrafterGaps) -> Non
     assert gaps.blocks == {3, 5, 6, 12, 21}
 
 
-def test_who_begins_again_lacks_only_what_it_finds(gaps: DrafterGaps) -> None:
-    gaps.open("a", 0, ([1, 2], [11]))
-    gaps.begun("a", 4, ([3, 4], [12]))
-    assert gaps.first == {}
-
-
-def test_blocks_that_are_written_anew_lack_nothing_unless_their_request_does(gaps: DrafterGaps) -> None:
-    gaps.open("a", 0, ([1, 2], [11]))
-    gaps.extended("b", ([1], [NULL]))
-    assert gaps.blocks == {2, 11}
-    gaps.extended("a", ([3], [NULL]))
-    assert gaps.blocks == {2, 3, 11}
-
-
 def test_a_copy_lacks_what_its_block_lacks(gaps: DrafterGaps) -> None:
     gaps.open("a", 0, ([1, 2], [11]))
     gaps.copied([(1, 5), (6, 2)])
@@ -65,14 +51,6 @@ def test_a_gap_is_filled_in_parts(gaps: DrafterGaps) -> None:
     assert gaps.blocks == {3, 12}
     gaps.fill("a", 12, 12, ([1, 2, 3], [11, 12]))
     assert not gaps
-
-
-def test_blocks_of_a_request_that_ended_stay_lacking(gaps: DrafterGaps) -> None:
-    gaps.open("a", 0, ([1], [11]))
-    gaps.forget("a")
-    gaps.forget("b")
-    assert gaps.first == {}
-    assert gaps.blocks == {1, 11}
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-from tests.engine.tiny import WINDOW, tiny_model
+from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.drafter_model import draft_model_config
-from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
+from vllm_spec_plugin.v1.compat.draft_model import draft_vllm_config, layer_obstacle
 
 ATTENTION: dict[str, Any] = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 MAMBA: dict[str, Any] = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
@@ -56,6 +56,10 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
     assert settings(config) == before
 
 
+# Layers of these tests do not look at it.
+ANY_CONFIG: Any = None
+
+
 def test_what_has_no_key_is_the_targets_or_vllms_choice(models):
     config = target_config(models, "llama")
     config.model_config.trust_remote_code = True
@@ -69,18 +73,6 @@ def test_what_has_no_key_is_the_targets_or_vllms_choice(models):
     assert draft.cache_config.cache_dtype == "fp8_e4m3"
     assert draft.load_config.load_format == "dummy"
     assert draft.attention_config.backend is None
-
-
-@pytest.mark.parametrize("target", ["llama", "mistral"])
-@pytest.mark.parametrize(("draft", "window"), [("llama", None), ("mistral", WINDOW), ("gemma3", None)])
-def test_a_window_of_all_layers_is_the_drafts_own(models, target, draft, window):
-    """Layers read it from the cache config unless the model's code gives them theirs."""
-    config = target_config(models, target)
-    assert draft_config(config, models, draft).cache_config.sliding_window == window
-
-
-# Layers of these tests do not look at it.
-ANY_CONFIG: Any = None
 
 
 def layer(spec, **attributes):
@@ -107,11 +99,3 @@ def test_layers_with_keys_and_values_of_others_are_refused():
     assert layer_obstacle(shared, ANY_CONFIG) == ""
     shared.kv_sharing_target_layer_name = "model.layers.0"
     assert layer_obstacle(shared, ANY_CONFIG) == "uses the keys and values of another layer"
-
-
-def test_a_window_bounds_attention_only():
-    """vLLM keeps all blocks of a layer that has no window when it is asked; the implementation keeps its own."""
-    windowed = layer(FullAttentionSpec(**ATTENTION), sliding_window=64, impl=SimpleNamespace(sliding_window=64))
-    keep_all_tokens(windowed)
-    assert (windowed.sliding_window, windowed.impl.sliding_window) == (None, 64)
-    keep_all_tokens(layer(FullAttentionSpec(**ATTENTION)))

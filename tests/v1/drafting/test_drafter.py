@@ -16,7 +16,6 @@ from vllm_spec_plugin.proposers.suffix.store import TextStore
 from vllm_spec_plugin.v1.drafting import drafter as module
 from vllm_spec_plugin.v1.drafting.drafter import Drafter
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
-from vllm_spec_plugin.verification.topology import by_priority, chain
 
 CPU = torch.device("cpu")
 CONFIG = {"proposer": {"method": "medusa", "model": "heads"}}
@@ -87,40 +86,6 @@ def test_drafts_go_with_a_request_that_ended_or_was_preempted(drafter, proposer)
     assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
 
 
-class Ranks:
-    """Takes the place of the agreement of two ranks."""
-
-    group, num_faults, are_same = "", 0, True
-
-    def note_fault(self):
-        self.num_faults += 1
-
-    def at_end(self, drafts):
-        return self.are_same
-
-
-@pytest.fixture
-def ranks(monkeypatch, drafter):
-    """Records the drafter's agreements of ranks."""
-    ranks = Ranks()
-    monkeypatch.setattr(module, "tensor_parallel_cpu_group", lambda: "group")
-    monkeypatch.setattr(module, "RankAgreement", lambda group: vars(ranks).update(group=group) or ranks)
-    drafter.engine = SimpleNamespace(bind=lambda runner: None, ranks=None)
-    drafter.bind(None)
-    return ranks
-
-
-def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(drafter, proposer, ranks):
-    resets = []
-    proposer.reset = lambda: resets.append(1)
-    ranks.are_same = False
-    assert drafter.draft([view("a", 3), view("b", 4)]) == [NO_DRAFT, NO_DRAFT]
-    assert drafter.sources == {}
-    assert (resets, proposer.forgotten) == ([1], ["a", "b"])
-    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
-    assert drafter.take_counters().of("medusa").proposer_errors == {"ranks_differ": 1}
-
-
 class InOrder(set):
     """A set with the order of another process: hashes of texts differ from process to process."""
 
@@ -151,27 +116,6 @@ def long_view(request_id, text):
     return RequestView(
         request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", draft_plan=((0, 1),)
     )
-
-
-FORK = by_priority([[0], [1], [0, 0], [2]])
-
-
-@pytest.fixture
-def with_a_tree(monkeypatch, proposer):
-    """Four tokens were drafted for request a, and sent as 3, 5, 4, 6."""
-    proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
-    drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
-    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, draft_plan=((0, 4),))])
-    return drafter
-
-
-def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
-    """Other tokens than were drafted are a chain."""
-    for tokens in ([3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]):
-        assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
-    assert with_a_tree.pending.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
-    with_a_tree.pending.take_probs(["a"], [[3, 4, 5, 6]], CPU)
-    assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
 
 
 def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):

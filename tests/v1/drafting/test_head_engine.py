@@ -55,13 +55,6 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     return engine
 
 
-def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: Any, computed: Computed) -> None:
-    engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"})
-    assert computed == [("prompt", 0, 40)]
-    # The last position once more, if it is drafted from.
-    assert engine.states.span("prompt") == (39, 40)
-
-
 @pytest.mark.parametrize("planned", [set(), {"a", "b"}], ids=["without a plan", "with a plan"])
 def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_together(
     planned: set[str], engine: Any, computed: Computed
@@ -137,9 +130,3 @@ def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: Any, monkeypatch:
     with pytest.raises(ValueError, match="math domain"):
         engine.note_states([("a", 40, 40)], set())
     assert ranks.said[1:] == ["fault", "end 1"]
-
-
-def test_a_position_waits_for_the_token_after_it(engine: Any, computed: Computed) -> None:
-    engine._runner.input_batch.num_tokens_no_spec[0] = 40
-    engine.note_states([("prompt", 0, 40)], set())
-    assert computed == [("prompt", 0, 39)]

@@ -57,13 +57,6 @@ def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
     assert [view.depth for view in found] == [4, 2, 2]
 
 
-def test_a_predicted_output_is_shown_and_where_the_output_begins():
-    requests = [request(20, num_output=3, extra_args={"spec_prediction": [5, 6]}), request(20, extra_args={"a": 1})]
-    _, found = views([*requests, request(20)])
-    assert [view.prediction for view in found] == [[5, 6], None, None]
-    assert [view.num_prompt_tokens for view in found] == [17, 19, 19]
-
-
 def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     """max_tokens limits how deep it goes, the context how many tokens the scheduler takes."""
     requests = [
@@ -78,25 +71,6 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     assert [view.depth for view in found] == [12, 6, 2]
 
 
-def test_siblings_have_random_numbers_of_their_own():
-    torch.manual_seed(0)
-    [one, other] = views([request(20), request(20)], TREE, 3)[1]
-    for view in (one, other):
-        assert view.sibling_uniforms.shape == (12, 3)
-        assert len(np.unique(view.sibling_uniforms)) == 36
-        assert ((view.sibling_uniforms >= 0) & (view.sibling_uniforms < 1)).all()
-        np.testing.assert_array_equal(view.uniforms, view.sibling_uniforms[:, 0])
-    assert (one.sibling_uniforms != other.sibling_uniforms).all()
-
-
-def test_each_request_sees_the_state_that_its_newest_token_came_from():
-    hidden = torch.arange(6.0).view(3, 2)
-    places, found = views([request(20), request(39), request(21)], hidden=hidden)
-    assert places == [0, 2]
-    assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
-    assert [view.row for view in found] == [0, 2]
-
-
 def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
     """Otherwise a grammar would drop tokens of sampled drafts by their value, which q does not know."""
     requests = [request(10), request(10, temperature=0.0), request(10, structured_outputs=object())]
@@ -109,10 +83,3 @@ def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
     [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes={"r0": "s", "r1": "s"})[1]
     assert plain.scope == "s"
     assert seeded.scope == scope
-
-
-def test_the_longest_turn_is_what_there_must_be_room_for():
-    names, found = views([request(10), request(38)], plan={"r0": ((0, 2), (1, 3)), "r1": ((1, 1), (0, 3))})
-    assert names == [0, 1]
-    assert [view.num_draft_tokens for view in found] == [3, 1]
-    assert [view.draft_plan for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]

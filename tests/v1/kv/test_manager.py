@@ -13,17 +13,6 @@ def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
 
 
-def test_reserving_reaches_equally_far_in_all_groups():
-    manager = make_manager(10, FULL, WINDOW)
-    running = request("a", prompt(1, 6))
-    start(manager, running)
-    # 5 blocks are free: two for each of two stretches of 4 tokens, and one that is no use alone.
-    added = manager.reserve(running, 20).get_block_ids()
-    assert [len(group) for group in added] == [2, 2]
-    assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-
-
 @random_cases(20, 200)
 def test_slots_are_reserved_and_taken_back_in_groups_of_any_block_size(rng):
     """Three groups in one pool; a worker's tables would follow what is told."""

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state, write
-from tests.v1.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
+from tests.v1.proposers.draft_model.pool import Request
 from tests.v1.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
+from tests.v1.proposers.draft_model.table_model import Scene
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.testing import Worker, check_contract
 from vllm_spec_plugin.v1.proposers.create import create_proposer
@@ -21,24 +22,16 @@ DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}
 
 def table_worker() -> Worker:
     """A table in place of a draft model, and blocks for requests."""
-    engine = TableEngine()
-    served: dict[str, Request] = {}
-    free = list(range(1200))
+    scene, served = Scene(), dict[str, Request]()
 
     def show(views):
-        engine.batch, shown = [], []
-        for row, view in enumerate(views):
+        for view in views:
             request = served.setdefault(view.request_id, Request(view.request_id, []))
-            request.text = view.token_ids.tolist()
-            while len(request.blocks) * BLOCK_SIZE < len(request.text) + view.num_draft_tokens:
-                block = free.pop()
-                engine.coverage.allocated(view.request_id, len(request.blocks), [block])
-                request.blocks = np.append(request.blocks, np.int32(block))
-            engine.batch.append(request)
-            shown.append(view._replace(row=row, num_slots=len(request.blocks) * BLOCK_SIZE))
-        return shown
+            request.text, request.k = view.token_ids.tolist(), view.num_draft_tokens
+        shown = scene.show([served[view.request_id] for view in views])
+        return [view._replace(row=own.row, num_slots=own.num_slots) for view, own in zip(views, shown, strict=True)]
 
-    return Worker(engine, show, create_proposer)
+    return Worker(scene.engine, show, create_proposer)
 
 
 def eagle3_worker() -> Worker:

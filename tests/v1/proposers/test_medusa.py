@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, plain_logits, random_state, write
-from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
+from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.guard import check_draft
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
 from vllm_spec_plugin.v1.proposers.medusa import MedusaProposer
@@ -115,16 +115,6 @@ def batch():
 def test_drafts_are_those_of_a_plain_computation(heads, name, draws):
     proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=draws), batch()
     assert_drafts(TREES[name], requests, proposer.propose(requests), draws=draws)
-
-
-def test_requests_without_room_or_hidden_state_get_no_draft(heads):
-    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=True)
-    requests = [view(0, tokens=0, depth=0), view(1), view(2, hidden=None)]
-    drafts = proposer.propose(requests)
-    assert [drafts[0], drafts[2]] == [NO_DRAFT, NO_DRAFT]
-    assert_drafts(TREES["tree"], requests[1:2], drafts[1:2], draws=True)
-    assert proposer.propose(requests[::2]) == [NO_DRAFT, NO_DRAFT]
-    assert proposer.propose([]) == []
 
 
 def test_too_few_random_numbers_are_refused(heads):

@@ -10,7 +10,7 @@ from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from tests.engine.integrity import unknown_excess
+from tests.engine.integrity import check_tables, check_writes, unknown_excess
 from tests.fixed_length import fixed_length
 from tests.unit.scheduling.cases import (
     BLOCK_SIZE,
@@ -80,13 +80,12 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
             self._update_states(scheduler_output)
 
     def tables(self, request_id):
-        """The block ids of a request, per group, and the same from the batch if it is in there."""
+        """The block ids of a request, per group, in the batch if it is in there."""
         row = self.input_batch.req_id_to_index.get(request_id)
-        block_ids = self.requests[request_id].block_ids
         if row is None:
-            return block_ids, block_ids
+            return self.requests[request_id].block_ids
         tables = self.input_batch.block_table.block_tables
-        return block_ids, tuple(t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables)
+        return tuple(t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables)
 
     def append(self, request_id, token_ids):
         """Notes a request's new tokens as the runner does."""
@@ -132,7 +131,10 @@ class Core(EngineCore):
         """Plans a step and brings the worker's books up to date."""
         self.output = self.scheduler.schedule()
         self.worker.take_over(self.output)
-        self.check_tables()
+        self.scheduler.check_integrity()
+        assert not unknown_excess(self.scheduler)
+        check_tables(self.scheduler, self.worker)
+        check_writes(self.scheduler, self.worker, self.output)
         self.check_forks()
 
     def end(self, num_accepted=0, num_drafts=NUM_DRAFTS, num_branches=0):
@@ -144,7 +146,6 @@ class Core(EngineCore):
             num_branches: of drafts, besides the trunk, where there are tokens for them.
         """
         output, batch = self.output, self.worker.input_batch
-        written = {}
         sampled: dict[str, list[int]] = {}
         drafts: dict[str, list[int]] = {}
         for request_id, num_scheduled in output.num_scheduled_tokens.items():
@@ -172,8 +173,7 @@ class Core(EngineCore):
                     self.trees[request_id] = (branches, len(drafts[request_id]) - branches)
                 if drafts[request_id] and self.blocks.kv_proposer is not None:
                     stop = max(stop, length + len(drafts[request_id]) - 1)
-            written[request_id] = (start, stop)
-        self.check_writes(written)
+            assert stop <= self.num_slots(request_id)
         scheduled = [request_id for request_id in batch.req_ids if request_id in sampled]
         outcome = ModelRunnerOutput(
             req_ids=scheduled,
@@ -203,19 +203,7 @@ class Core(EngineCore):
 
     def num_slots(self, request_id):
         """Tokens that the request's blocks have room for, as the worker sees it."""
-        return min(map(len, self.worker.tables(request_id)[1])) * BLOCK_SIZE
-
-    def check_tables(self):
-        """The worker's tables are the scheduler's, and all books of blocks agree."""
-        self.scheduler.check_integrity()
-        assert not unknown_excess(self.scheduler)
-        for running in self.scheduler.running:
-            real = self.manager.get_blocks(running.request_id).blocks
-            for tables in self.worker.tables(running.request_id):
-                for table, blocks in zip(tables, real, strict=True):
-                    assert len(table) == len(blocks)
-                    # Of a sliding window's past, which becomes null blocks, the worker is not told.
-                    assert all(b.is_null or b.block_id == i for i, b in zip(table, blocks, strict=True))
+        return min(map(len, self.worker.tables(request_id))) * BLOCK_SIZE
 
     def check_forks(self):
         """Branches have blocks that nobody else has, long enough, and as many as free blocks allow."""
@@ -236,16 +224,6 @@ class Core(EngineCore):
             assert all(len(fork) == size for fork in forks)
             if len(forks) < num_branches:
                 assert self.manager.block_pool.get_num_free_blocks() < size
-
-    def check_writes(self, written):
-        """Every position that is written has a slot, and no block is written for two requests."""
-        writers: dict[int, str] = {}
-        for request_id, (start, stop) in written.items():
-            for table in self.worker.tables(request_id)[1]:
-                assert stop <= len(table) * BLOCK_SIZE
-                for block_id in table[start // BLOCK_SIZE : -(-stop // BLOCK_SIZE)]:
-                    assert block_id != 0
-                    assert writers.setdefault(block_id, request_id) == request_id
 
 
 HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.engine.books import holding
-from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request
-from tests.v1.scheduling.steps import HEADS, NUM_DRAFTS, Core, add, held
-from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN
+from tests.v1.scheduling.steps import HEADS, Core, add, held
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.policy.fixed import FixedControl
@@ -27,32 +27,12 @@ class Pausing(FixedControl):
         return self.is_on
 
 
-def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
-    core = Core(20, FULL)
-    add(core, "a", 1, 7)
-    core.begin()
-    assert core.num_slots("a") == 7 + 1 + NUM_DRAFTS
-    assert core.output.scheduled_new_reqs[0].block_ids[0] == core.manager.get_block_ids("a")[0]
-
-
 @pytest.mark.parametrize(("max_tokens", "num_slots"), [(1, 8), (2, 8), (3, 12), (MAX_MODEL_LEN, 12)])
 def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
     core = Core(20, FULL)
     add(core, "a", 1, 7, max_tokens)
     core.begin()
     assert core.num_slots("a") == num_slots
-
-
-def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_drafts():
-    core = Core(20, FULL)
-    add(core, "a", 1, 7)
-    core.begin()
-    assert held(core) == 3
-    core.end(num_drafts=0)
-    core.blocks.kv_proposer = None
-    core.begin()
-    assert plan_of(core.output).rollback == {"a": (2,)}
-    assert held(core) == 2
 
 
 def test_new_requests_have_their_scope_with_their_first_step():
@@ -66,19 +46,6 @@ def test_new_requests_have_their_scope_with_their_first_step():
     core.end()
     core.begin()
     assert not plan_of(core.output).scopes
-
-
-@pytest.mark.parametrize(("shared_scope", "counted"), [("salt", 0), ("global", 2)])
-def test_requests_without_a_salt_are_counted_where_they_share_text(shared_scope, counted):
-    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True, "shared_scope": shared_scope})
-    for i, salt in enumerate(("secret", None, "")):
-        new = request(f"{i}", prompt(i, 7))
-        new.cache_salt = salt
-        core.scheduler.add_request(new)
-    core.begin()
-    core.end()
-    core.begin()
-    assert core.total("requests_without_salt") == counted
 
 
 def test_drafts_are_cut_before_anybody_is_preempted():
@@ -221,23 +188,3 @@ def test_places_of_a_tree_are_its_levels():
     core.step()
     assert core.total("verified_per_position") == [2, 2, 1, 1]
     assert core.total("accepted_per_position") == [1]
-
-
-def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
-    core = Core(24, FULL, reserves=False, proposer=HEADS)
-    for family in (2, 3, 4):
-        add(core, f"old {family}", family, 21, max_tokens=1)
-        while core.scheduler.has_requests():
-            core.step(num_drafts=0)
-    old = {block.block_id for _, block in cached_blocks(core.manager.block_pool)}
-    assert len(old) == 15
-    add(core, "a", 1, 7)
-    most = 0
-    for _ in range(20):
-        core.begin()
-        most = max(most, held(core) + sum(map(len, core.forks.get("a", []))))
-        core.end(num_branches=3)
-    assert most > 8
-    of_a = set(core.manager.get_block_ids("a")[0])
-    left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
-    assert len(old - left) <= most

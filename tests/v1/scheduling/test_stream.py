@@ -115,31 +115,6 @@ def core(monkeypatch):
     return steps.Core(40, FULL, reserves=False)
 
 
-def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):
-    running = request("a", prompt(1, 7), max_tokens=18)
-    core.scheduler.add_request(running)
-    for num_accepted in itertools.cycle((0, 4, 1)):
-        if not core.scheduler.requests:
-            break
-        core.step(num_accepted=num_accepted)
-    outputs = [output for step in core.left for output in step]
-    *groups, rest = outputs
-    assert [len(group.new_token_ids) for group in groups] == [steps.NUM_DRAFTS + 1] * len(groups)
-    assert len(groups) >= 2
-    assert [token for output in outputs for token in output.new_token_ids] == list(running.output_token_ids)
-    assert rest.finish_reason == FinishReason.LENGTH
-    assert groups[0].prefill_stats is not None
-    assert not any(output.prefill_stats for output in outputs[1:])
-
-
-def test_statistics_are_sent_with_every_step(core):
-    core.scheduler.add_request(request("a", prompt(1, 7)))
-    core.step(num_accepted=4)
-    core.step(num_accepted=4)
-    assert core.left[0] == []
-    assert core.total("verified_per_position") == [1, 1, 1, 1]
-
-
 def test_nothing_is_kept_of_a_request_that_was_aborted(core):
     """Another one may come under its name."""
     core.scheduler.add_request(request("a", prompt(1, 7)))
@@ -163,22 +138,3 @@ def test_single_tokens_keep_their_logprobs(cutting):
         assert [part.new_token_ids for part in parts] == [[token] for token in tokens]
         for part, token in zip(parts, tokens, strict=True):
             np.testing.assert_array_equal(part.new_logprobs.logprob_token_ids, logprobs_of([token], width)[0])
-
-
-def test_what_is_no_tokens_goes_with_the_first_or_the_last_one():
-    stats = PrefillStats()
-    event = EngineCoreEvent.new_event(EngineCoreEventType.SCHEDULED)
-    whole = output_of(
-        [1, 2, 3],
-        events=[event],
-        prefill_stats=stats,
-        finish_reason=FinishReason.STOP,
-        stop_reason=3,
-        num_nans_in_logits=1,
-    )
-    first, middle, last = leave(SingleTokens(), whole)
-    assert (first.events, first.prefill_stats, first.finish_reason) == ([event], stats, None)
-    assert (middle.events, middle.prefill_stats, middle.finish_reason, middle.stop_reason) == (None, None, None, None)
-    assert (last.events, last.finish_reason, last.stop_reason) == (None, FinishReason.STOP, 3)
-    empty = output_of([], finish_reason=FinishReason.ABORT)
-    assert leave(SingleTokens(), empty) == [empty]

@@ -11,7 +11,7 @@ from tests.unit import p_values
 from tests.unit.random_cases import random_cases
 from tests.v1.verification import block_oracle, tree_oracle
 from tests.v1.verification.cases import VOCAB, Case, as_logits, as_probs, random_case, verify_many
-from vllm_spec_plugin.v1.verification.chain import ChainVerdict, verify_chain, verify_greedy
+from vllm_spec_plugin.v1.verification.chain import verify_chain, verify_greedy
 from vllm_spec_plugin.v1.verification.chain_rows import Rows
 from vllm_spec_plugin.v1.verification.noise import Noise
 from vllm_spec_plugin.verification.topology import chain
@@ -91,23 +91,6 @@ def test_greedy_steps_are_decided_on_the_host_from_the_most_likely_tokens(rng):
     for p, draft, line in zip(case.p, drafts, output.tolist(), strict=True):
         expected = greedy_output(p, draft)
         assert line == [*expected, *[-1] * (len(line) - len(expected))]
-
-
-@random_cases(15, 100)
-def test_a_verdict_says_where_each_token_was_decided(rng, device):
-    case = random_case(rng, max_requests=4)
-    rows = Rows.of(list(map(len, case.drafts)), device)
-    drafts = torch.tensor([token for draft in case.drafts for token in draft], dtype=torch.int64, device=device)
-    output = verify_chain(as_logits(case.p, device), drafts, None, rows, False, Noise(VOCAB, device))
-    verdict = ChainVerdict(output, rows)
-    first = 0
-    for draft, tokens, node, decided in zip(
-        case.drafts, output.tolist(), verdict.nodes.tolist(), verdict.rows.tolist(), strict=True
-    ):
-        count = sum(token != -1 for token in tokens)
-        assert node == count - 2
-        assert decided == [first + min(place, count - 1) for place in range(len(tokens))]
-        first += len(draft) + 1
 
 
 @pytest.mark.parametrize("shape", ["none", "sparse", "dense"])

@@ -21,7 +21,6 @@ from vllm.v1.sample.logits_processor import (  # noqa: E402
 from vllm.v1.sample.metadata import SamplingMetadata  # noqa: E402
 from vllm.v1.sample.sampler import Sampler  # noqa: E402
 
-from vllm_spec_plugin.v1.compat import sampling  # noqa: E402
 from vllm_spec_plugin.v1.verification import sampler as sampler_module  # noqa: E402
 from vllm_spec_plugin.v1.verification.chain_rows import Rows  # noqa: E402
 from vllm_spec_plugin.v1.verification.sampler import SpecRejectionSampler  # noqa: E402
@@ -122,40 +121,6 @@ def test_both_samplers_sample_from_the_same_logits(names, seed, greedy):
     torch.testing.assert_close(stock, ours, rtol=1e-6, atol=1e-6)
 
 
-@torch.compiler.set_stance("force_eager")
-@pytest.mark.parametrize("part_bytes", [2**28, 1], ids=["whole", "in parts"])
-@pytest.mark.parametrize("num_likeliest", [None, 0, 2, 5])
-def test_each_request_gets_the_logprobs_it_asked_for_at_all_its_tokens(monkeypatch, part_bytes, num_likeliest):
-    """Drafts of 3, 0, 2 and 1 tokens, all accepted; three requests have given tokens, one of them none to count.
-
-    Compared with vLLM's sampler, given one request's rows at a time.
-    """
-    monkeypatch.setattr(sampler_module, "PART_BYTES", part_bytes)
-    counts, given = [3, 0, 2, 1], {0: [4, 9, 4], 1: [7], 2: []}
-    generator = torch.Generator().manual_seed(4)
-    raw = torch.randn(sum(counts) + len(counts), VOCAB, generator=generator)
-    rows = raw.split([count + 1 for count in counts])
-    drafts = torch.cat([own[:-1].argmax(-1) for own in rows])
-    metadata = sampling_metadata(["plain"] * 4, generator, greedy=True)
-    metadata.logprob_token_ids, metadata.max_num_logprobs = given, num_likeliest
-    own = Sampler("raw_logprobs")
-    step: Any = SimpleNamespace(num_draft_tokens=counts, draft_token_ids=drafts)
-    found = SpecRejectionSampler(own)(step, None, raw.clone(), metadata)
-    assert [int((tokens >= 0).sum()) for tokens in found.sampled_token_ids] == [count + 1 for count in counts]
-    width = found.sampled_token_ids.shape[1]
-    for i, logits in enumerate(rows):
-        alone = sampling_metadata(["plain"] * len(logits), generator, greedy=True)
-        alone.max_num_logprobs = num_likeliest or 0
-        alone.logprob_token_ids = dict.fromkeys(range(len(logits)), given[i]) if given.get(i) else None
-        expected = own(logits.clone(), alone).logprobs_tensors
-        asked = expected.logprobs.shape[1]
-        assert found.logprobs_tensors.logprobs.shape[1] >= asked
-        at = slice(i * width, i * width + len(logits))
-        for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
-            ours = getattr(found.logprobs_tensors, name)[at]
-            torch.testing.assert_close(ours[:, :asked] if ours.ndim == 2 else ours, getattr(expected, name))
-
-
 class Largest(TorchDispatchMode):
     """Remembers the size of the largest tensor that operations create, in bytes."""
 
@@ -200,10 +165,3 @@ def test_a_large_step_is_verified_in_parts_with_the_same_outputs(monkeypatch, sh
     for whole, in_parts in zip(*outcomes, strict=True):
         torch.testing.assert_close(in_parts, whole)
     assert largest[0] > 2 * largest[1]
-
-
-def test_the_most_likely_token_is_vllms_also_of_equals():
-    logits = torch.randint(0, 4, (200, 777), generator=torch.Generator().manual_seed(2)).float()
-    assert torch.equal(sampling.most_likely(logits), Sampler.greedy_sample(logits))
-    assert torch.equal(sampling.most_likely(logits), logits.argmax(-1))
-    assert torch.equal(sampling.most_likely(logits.bfloat16()), logits.argmax(-1))

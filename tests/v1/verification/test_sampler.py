@@ -128,11 +128,3 @@ def test_a_step_waits_for_the_device_once(temperatures, copies):
         assert len(found) == copies, found
         assert output.sampled_token_ids.device == (torch.device("cpu") if copies else device)
         assert output.sampled_token_ids.tolist() == [[3, 1, 4, -1], [5, -1, -1, -1]]
-
-
-def test_seeded_requests_advance_by_what_they_output():
-    generator = torch.Generator().manual_seed(5)
-    sampler = SpecRejectionSampler(Gathering())
-    given = metadata([1.0], generators={0: generator})
-    sampler(step([2, 1, 3, 4]), None, favouring(3, 0, 0, 4, 5), given, [FORK])
-    assert sampler.positions.of(generator) == 3

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
+from tests.unit.proposers.refusals import refusal
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model.compatibility import ModelSource, check_pair
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
@@ -30,14 +31,7 @@ def warnings_of(
 
 
 def refusal_of(draft: str, target: ModelSource = TARGET, size: int = 1) -> str:
-    """The one message, less the file and the key it begins with."""
-    with pytest.raises(ConfigError) as caught:
-        warnings_of(draft, target, size)
-    message = str(caught.value)
-    assert message.isprintable()
-    assert "; allowed" in message
-    assert message.startswith(START)
-    return message.removeprefix(START)
+    return refusal(warnings_of, draft, target, size, start=START)
 
 
 def test_the_bundled_models_fit_and_nothing_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

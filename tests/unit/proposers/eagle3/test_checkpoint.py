@@ -18,13 +18,13 @@ from tests.unit.proposers.eagle3.folders import (
     speculators_config,
     write,
 )
+from tests.unit.proposers.refusals import refusal
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
-from vllm_spec_plugin.schema.errors import ConfigError
 
 Change = dict[str, Any]
 START = "spec.yaml: proposer.model: "
@@ -67,12 +67,7 @@ def test_options_of_both_layouts_are_read(tmp_path: Path) -> None:
 
 
 def unreadable(folder: str | Path) -> str:
-    with pytest.raises(UnreadableError) as caught:
-        read_head(str(folder))
-    message = str(caught.value)
-    assert message.isprintable()
-    assert "allowed: " in message
-    return message
+    return refusal(read_head, str(folder), kind=UnreadableError)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +138,7 @@ def head(tmp_path: Path) -> str:
 
 
 def refusal_of(model: str, served: Target | None) -> str:
-    with pytest.raises(ConfigError) as caught:
-        check_head(served, model, "spec.yaml")
-    message = str(caught.value)
-    assert message.startswith(START)
-    assert "allowed: " in message
-    return message
+    return refusal(check_head, served, model, "spec.yaml", start=START)
 
 
 def test_a_head_of_the_targets_sizes_fits(tmp_path: Path, head: str) -> None:

@@ -1,6 +1,5 @@
 """Drafts from grammars of a few texts."""
 
-import random
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from tests.unit.proposers.grammar.states import Texts, Wrapped, byte_level, sentence_piece, times
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.grammar.proposer import SECONDS, GrammarProposer
+from vllm_spec_plugin.proposers.grammar.proposer import GrammarProposer
 from vllm_spec_plugin.proposers.grammar.state import Kind
 
 BYTE_LEVEL, SENTENCE_PIECE = byte_level(), sentence_piece()
@@ -51,27 +50,6 @@ def test_what_is_forced_is_drafted(
     assert drafted(texts, so_far, tokenizer, reads_text=reads_text)[0] == expected
 
 
-JSON = {
-    f'{{"name":{a}"{name}"{b},{c}"age":{d}{age}}}'
-    for a in ("", " ", "\n")
-    for b in ("", " ")
-    for c in ("", " ", "\n")
-    for d in ("", " ")
-    for name in ("Ann", "Lee", "Bern")
-    for age in ("41", "14")
-}
-
-
-@BOTH
-def test_free_whitespace_is_that_of_the_text_so_far(tokenizer: Wrapped) -> None:
-    assert drafted(JSON, '{"', tokenizer)[0].startswith('name": "')
-    assert drafted(JSON, '{"name":', tokenizer)[0] == ' "'
-    text, kinds = drafted(JSON, '{"name":"Ann', tokenizer)
-    assert text.startswith('", "age":')
-    assert kinds[0] in (Kind.LIKELY, Kind.GUESS)
-    assert Kind.GUESS in kinds
-
-
 def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
     state = Texts(["the"], BYTE_LEVEL, "the")
     for stops, allowed, expected in (
@@ -87,65 +65,6 @@ def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed(
         [draft] = proposer.propose([view(state, "the")])
         assert draft.token_ids == expected
         assert list(draft.kinds[:1]) == [Kind.GUESS if len(allowed) > 1 else Kind.FORCED] * len(expected)
-
-
-@pytest.mark.parametrize("reads_text", [True, False])
-def test_a_draft_ends_when_time_is_up(reads_text: bool) -> None:
-    """The clock is read at the begin and before each step; the grammar is the same afterwards."""
-    texts, lengths = JSON if reads_text else ["the name of the city"], []
-    for num_steps in range(4):
-        state = Texts(texts, BYTE_LEVEL, "{" if reads_text else "the", reads_text=reads_text)
-        clock = times(0.0, *[SECONDS / 2] * num_steps, SECONDS)
-        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, clock).propose([view(state, state.text.decode())])
-        lengths.append(len(draft.token_ids))
-        assert len(state.steps) == 1
-    assert lengths[0] == 0
-    assert lengths == sorted(lengths)
-    assert lengths[1] < lengths[3]
-
-
-@pytest.mark.parametrize("reads_text", [True, False])
-def test_a_fault_leaves_the_grammar_as_it_is(reads_text: bool) -> None:
-    texts, so_far = (JSON, '{"') if reads_text else (["the name of the city"], "the")
-    whole = Texts(texts, BYTE_LEVEL, so_far, reads_text=reads_text)
-    proposer = GrammarProposer(BYTE_LEVEL, 10**6, times(0.0))
-    proposer.propose([view(whole, so_far)])
-    assert whole.num_calls > 3
-    for fails_after in range(whole.num_calls):
-        state = Texts(texts, BYTE_LEVEL, so_far, reads_text=reads_text)
-        state.fails_after = fails_after
-        with pytest.raises(RuntimeError):
-            proposer.propose([view(state, so_far)])
-        assert state.steps == [so_far.encode()]
-
-
-@BOTH
-@pytest.mark.parametrize("reads_text", [True, False])
-def test_every_draft_is_allowed_by_its_grammar(tokenizer: Wrapped, reads_text: bool) -> None:
-    """Grammars of random texts; forced tokens are those that the grammar allows alone."""
-    rng = random.Random(0)
-    parts = ["the ", "name", '": "', "city", "\n  ", "}", "{", " ", "4", "\u00e9", '"', ",", "age"]
-    num_drafts = 0
-    for _ in range(60):
-        texts = {"".join(rng.choices(parts, k=rng.randint(2, 6))) for _ in range(rng.randint(1, 3))}
-        text = rng.choice(sorted(texts))
-        token_ids = tokenizer.encode(text)
-        for i in range(1, len(token_ids) + 1):
-            so_far = tokenizer.spell(token_ids[:i]).decode(errors="ignore").removeprefix("" if text[0] == " " else " ")
-            if not text.startswith(so_far):
-                continue
-            state = Texts(texts, tokenizer, so_far, reads_text=reads_text)
-            proposer = GrammarProposer(tokenizer, 10**6, times(0.0))
-            view_ = view(state, so_far, tokenizer, 6)
-            [draft] = proposer.propose([view_])
-            assert state.steps == [so_far.encode()]
-            num_drafts += bool(draft.token_ids)
-            spelled = so_far.encode() + tokenizer.spell(draft.token_ids)
-            if 0 in draft.token_ids:
-                assert draft.token_ids.index(0) == len(draft.token_ids) - 1
-                assert spelled in state.texts
-            assert any(text.startswith(spelled) for text in state.texts)
-    assert num_drafts > 30
 
 
 @pytest.mark.parametrize(

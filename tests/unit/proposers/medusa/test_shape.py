@@ -7,18 +7,12 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import HeadsConfig
 from vllm_spec_plugin.proposers.medusa.shape import describe, node_order
 from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.node_order import NodeOrder
-from vllm_spec_plugin.verification.topology import chain
 
 ACCURACY = ((0.6, 0.2, 0.05) + (0.0,) * 7, (0.5, 0.3, 0.1) + (0.0,) * 7)
 
 
 HEADS = HeadsConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10)
 MEASURED = HeadsConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10, accuracy=ACCURACY)
-
-
-@pytest.mark.parametrize(("num_tokens", "length"), [(1, 1), (2, 2), (5, 2)])
-def test_a_chain_has_a_token_per_head_as_far_as_tokens_go(num_tokens, length):
-    assert node_order(None, num_tokens, HEADS, draws=False).tree is chain(length)
 
 
 def test_a_list_of_paths_is_that_tree_by_measured_probability_or_by_rank():

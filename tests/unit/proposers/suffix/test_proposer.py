@@ -32,18 +32,6 @@ def end(proposer: SuffixProposer, name: str, tokens, scope: str | None) -> None:
     proposer.finish(name)
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"min_order": 0}, "min_order must be at least 1, got 0"),
-        ({"least": 1.0}, "min_probability must be at least 0 and below 1, got 1.0"),
-    ],
-)
-def test_impossible_settings_are_refused(changes: dict, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        make(**changes)
-
-
 def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
     """Two tokens matched once: 2/5, 2/5 * 3/6 = 1/5; matched twice: 4/7."""
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
@@ -60,13 +48,6 @@ def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
     assert draft(proposer, "a", [4, 5, 4, 6, 7, 6]) == [7, 6, 7, 6, 7]
     proposer.forget("a")
     assert proposer.num_bytes == 0
-
-
-def test_ended_texts_are_drafted_from_in_their_scope_only() -> None:
-    for scope, expected in (("one", [4, 5, 6]), ("other", []), (None, [])):
-        proposer = make(shared=4096)
-        end(proposer, "a", [1, 2, 3, 4, 5, 6], "one")
-        assert draft(proposer, "b", [2, 3], scope=scope) == expected
 
 
 @pytest.mark.parametrize("least", [0.0, 0.2])

@@ -16,20 +16,24 @@ Tables = Sequence[Sequence[int] | npt.NDArray[np.int32]]
 
 
 @dataclass
-class Served:
-    """A request."""
+class Request:
+    """A request and its options."""
 
     request_id: str  # Its name.
     text: list[int]  # Prompt and output so far.
+    k: int = 4  # Drafts wanted.
+    temperature: float = 1.0  # 0 is greedy.
+    point_mass: bool | None = None  # None follows from the temperature.
+    bias: int = 0  # A token that its sampling pipeline favours.
+    num_computed: int | None = None  # Tokens that the target has computed; None is all but the newest.
     # Its block tables, one per KV group; empty while it is not running.
     tables: list[list[int]] = field(default_factory=list)
-    num_computed: int = 0  # Tokens that the target has computed.
     drafts: list[int] = field(default_factory=list)  # What waits to be verified.
 
     @property
     def in_prompt(self) -> bool:
         """Whether the target is not through with the text; it is when only its newest token is left."""
-        return self.num_computed < len(self.text) - 1
+        return self.num_computed is not None and self.num_computed < len(self.text) - 1
 
     @property
     def arrays(self) -> list[npt.NDArray[np.int32]]:
@@ -38,18 +42,20 @@ class Served:
 
     def num_slots(self, block_sizes: Sequence[int]) -> int:
         """Tokens that every KV group has slots for."""
-        return min(len(blocks) * size for blocks, size in zip(self.tables, block_sizes, strict=True))
+        return min((len(blocks) * size for blocks, size in zip(self.tables, block_sizes, strict=True)), default=0)
 
-    def view(self, row: int, num_draft_tokens: int, block_sizes: Sequence[int]) -> RequestView:
-        """Builds the view that a proposer gets."""
+    def view(self, row: int, block_sizes: Sequence[int]) -> RequestView:
+        """Builds the view that a proposer gets; uniforms follow from the name and the length of the text."""
         return RequestView(
             request_id=self.request_id,
             token_ids=np.array(self.text, np.int32),
-            num_draft_tokens=num_draft_tokens,
-            uniforms=np.zeros(num_draft_tokens),
+            num_draft_tokens=self.k,
+            uniforms=np.random.default_rng([len(self.text), *self.request_id.encode()]).random(self.k),
+            point_mass=not self.temperature if self.point_mass is None else self.point_mass,
             row=row,
             num_slots=self.num_slots(block_sizes),
             in_prompt=self.in_prompt,
+            depth=self.k,
         )
 
 
@@ -71,7 +77,7 @@ class Pool:
         # By group and text.
         self._cached: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def admit(self, request: Served, num_tokens: int) -> bool:
+    def admit(self, request: Request, num_tokens: int) -> bool:
         """Gives a new or resumed request blocks for its first `num_tokens` tokens or more; False if few are free."""
         found, num_found = self._find(request.text)
         flat = [block for blocks in found for block in blocks]
@@ -85,7 +91,7 @@ class Pool:
         self.coverage.forget(request.request_id)
         return self.extend(request, max(num_tokens, num_found + 1))
 
-    def extend(self, request: Served, num_tokens: int) -> bool:
+    def extend(self, request: Request, num_tokens: int) -> bool:
         """Adds the blocks that are missing for `num_tokens` tokens; False if too few are free."""
         missing = self._missing(request.tables, num_tokens)
         if sum(missing) > len(self.free):
@@ -98,7 +104,7 @@ class Pool:
                 request.tables[group] += added
         return True
 
-    def cut(self, request: Served, num_tokens: int, at: int = 0) -> None:
+    def cut(self, request: Request, num_tokens: int, at: int = 0) -> None:
         """Takes back the blocks that begin beyond `num_tokens` tokens; `at` is their place among the free ones."""
         for blocks, size in zip(request.tables, self.block_sizes, strict=True):
             length = -(-num_tokens // size)
@@ -106,14 +112,14 @@ class Pool:
                 self._release(block, at)
             del blocks[length:]
 
-    def computed(self, request: Served, num_tokens: int) -> None:
+    def computed(self, request: Request, num_tokens: int) -> None:
         """The target has computed so many tokens of the text: full blocks can be found from now on."""
         request.num_computed = num_tokens
         for group, (blocks, size) in enumerate(zip(request.tables, self.block_sizes, strict=True)):
             for count in range(1, num_tokens // size + 1):
                 self._cached.setdefault((group, tuple(request.text[: count * size])), blocks[count - 1])
 
-    def leave(self, request: Served) -> None:
+    def leave(self, request: Request) -> None:
         """Takes a finished or preempted request's blocks; the prefix cache still finds them."""
         for blocks in request.tables:
             for block in reversed(blocks):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.sizes import examples
-from tests.v1.proposers.draft_model.pool import DraftKV, Pool, Served
-from vllm_spec_plugin.v1.proposers.draft_model.catch_up import CatchUpLimits, plan_catch_up
+from tests.v1.proposers.draft_model.pool import DraftKV, Pool, Request
+from vllm_spec_plugin.v1.proposers.draft_model.catch_up import CatchUpLimits, num_draft_tokens, plan_catch_up
 from vllm_spec_plugin.v1.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
@@ -86,8 +86,8 @@ class Steps(RuleBasedStateMachine):
         self.coverage = self.coverage_cls(self.num_blocks, self.block_sizes)
         self.pool = Pool(self.num_blocks, self.coverage)
         self.kv = DraftKV(self.num_blocks, self.block_sizes)
-        self.running: list[Served] = []
-        self.preempted: list[Served] = []
+        self.running: list[Request] = []
+        self.preempted: list[Request] = []
         self.texts: list[list[int]] = []
         self.count = 0
 
@@ -103,7 +103,7 @@ class Steps(RuleBasedStateMachine):
         texts = [*self.texts, *(request.text for request in self.running), []]
         old = texts[of % len(texts)][:length]
         self.count += 1
-        request = Served(f"r{self.count}", old + new)
+        request = Request(f"r{self.count}", old + new)
         if self.pool.admit(request, min(first, len(request.text))):
             self.running.append(request)
 
@@ -119,12 +119,11 @@ class Steps(RuleBasedStateMachine):
     @rule(
         plans=st.lists(plans, min_size=MOST, max_size=MOST),
         draft_seed=st.integers(0, 1000),
-        budget=st.sampled_from([3, 12, 40]),
+        budget=st.sampled_from([3, 12, 40, 200]),
         max_len=st.sampled_from([MAX_LEN, MAX_LEN, MAX_LEN, 11]),
     )
     def step(self, plans, draft_seed, budget, max_len):
         """Applies a plan to each running request, then runs one of the draft's passes over all of them."""
-        lengths = []
         for request, plan in zip(self.running, plans, strict=False):
             if not plan.keeps_drafts:
                 request.drafts = []
@@ -132,8 +131,8 @@ class Steps(RuleBasedStateMachine):
                 self.pool.cut(request, len(request.text) + len(request.drafts), plan.freed_at)
             served = plan.is_served and self._serve(request, plan)
             self.pool.extend(request, len(request.text) + plan.reserve)
-            lengths.append(0 if request.in_prompt or not served else plan.num_draft_tokens)
-        self._draft(lengths, Random(draft_seed), CatchUpLimits(budget, max_len))
+            request.k = 0 if request.in_prompt or not served else plan.num_draft_tokens
+        self._draft(Random(draft_seed), CatchUpLimits(budget, max_len))
 
     def _serve(self, request, plan):
         """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""
@@ -150,13 +149,12 @@ class Steps(RuleBasedStateMachine):
         self.pool.computed(request, stop + len(accepted))
         return True
 
-    def _draft(self, lengths, chance, limits):
-        views = [
-            request.view(row, length, self.block_sizes)
-            for row, (request, length) in enumerate(zip(self.running, lengths, strict=True))
-        ]
+    def _draft(self, chance, limits):
+        views = [request.view(row, self.block_sizes) for row, request in enumerate(self.running)]
         tables = [request.arrays for request in self.running]
+        covered = [self.coverage.watermark(v.request_id, v.token_ids, tables[v.row]) for v in views]
         chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], limits)
+        self._check_plan(views, covered, tables, chunks, limits)
         self.kv.compute(chunks, [tables[chunk.request.row] for chunk in chunks])
         for chunk in chunks:
             request, blocks = self.running[chunk.request.row], tables[chunk.request.row]
@@ -168,6 +166,30 @@ class Steps(RuleBasedStateMachine):
                 for position in range(chunk.stop, chunk.stop + len(fed)):
                     self.kv.write(blocks, request.text + fed, position)
             self.coverage.computed(request.request_id, chunk.start, chunk.stop, blocks, fed)
+
+    def _check_plan(self, views, covered, tables, chunks, limits):
+        """Plans keep to the budget, compute no slot twice, and draft for whoever can be if the budget allows."""
+        planned = {chunk.request.row: chunk for chunk in chunks}
+        assert len(planned) == len(chunks)
+        assert sum(chunk.stop - chunk.start for chunk in chunks) <= limits.catch_up_tokens
+        lengths = [chunk.num_draft_tokens for chunk in chunks]
+        assert lengths == sorted(lengths, reverse=True)
+        written: list[int] = []
+        for chunk in chunks:
+            view, length = chunk.request, len(chunk.request.token_ids)
+            assert chunk.start < chunk.stop <= min(length, view.num_slots, limits.max_len)
+            assert chunk.start >= min(covered[view.row], chunk.stop - 1), "computed in an earlier step"
+            if chunk.num_draft_tokens:
+                assert (chunk.stop, chunk.num_draft_tokens) == (length, num_draft_tokens(view, limits))
+            # A last token's output is needed, whoever else computes that token.
+            if chunk.stop - chunk.start > 1 or not chunk.num_draft_tokens:
+                written += [self.kv.slots_of(tables[view.row], i)[0] for i in range(chunk.start, chunk.stop)]
+        assert len(written) == len(set(written)), "computed twice"
+        if sum(len(view.token_ids) for view in views) <= limits.catch_up_tokens:
+            wanted = {view.row: num_draft_tokens(view, limits) for view in views}
+            assert {row: chunk.num_draft_tokens for row, chunk in planned.items() if chunk.num_draft_tokens} == {
+                row: length for row, length in wanted.items() if length
+            }
 
     @precondition(lambda self: self.running)
     @rule(index=st.integers(0, MOST - 1), comes_back=st.booleans())

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 import torch
 
-from tests.v1.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, oracle
+from tests.v1.proposers.draft_model.pool import Request
+from tests.v1.proposers.draft_model.table_model import BLOCK_SIZE, VOCAB_SIZE, Scene, oracle
 from vllm_spec_plugin.proposers.guard import check_draft
 
 
@@ -21,7 +22,7 @@ def assert_drafts(scene, requests, drafts):
         assert (draft.probs is None) == (q is None)
         if q is not None:
             torch.testing.assert_close(draft.probs, q, atol=1e-6, rtol=1e-5)
-        check_draft(draft, request.view(row), VOCAB_SIZE)
+        check_draft(draft, request.view(row, [BLOCK_SIZE]), VOCAB_SIZE)
 
 
 def test_there_are_as_many_passes_as_the_longest_draft_has_tokens():
@@ -91,7 +92,7 @@ METHODS = [("start", 0), ("constrain", 1), ("step", 0), ("step", 2)]
 @pytest.mark.parametrize("broken", METHODS, ids=str)
 def test_nothing_counts_as_computed_in_a_step_that_raises(broken):
     scene = Scene()
-    old, new, prompt = Request("o", text(1, 9)), Request("n", text(2, 9)), Request("p", text(3, 9), 0, in_prompt=True)
+    old, new, prompt = Request("o", text(1, 9)), Request("n", text(2, 9)), Request("p", text(3, 9), 0, num_computed=0)
     scene.propose([old])
     old.text += [1, 2]
     scene.engine.broken = broken

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import psutil
 
-from tests.acceptance.verdicts import Verdict
 from vllm_spec_tools.engines.serving import HOST, Server, ServerError
 
 _GRACE = 30.0
@@ -19,7 +18,6 @@ _BAD = re.compile(r"^(?!(\([^)]*\) )?WARNING\b)((\([^)]*\) )?(ERROR|CRITICAL)\b|
 # vLLM 0.32 ends its engine before the task that waits for it, which may then log the engine's death, with or without
 # this project (https://github.com/vllm-project/vllm/issues/48745).
 _ENDING, _WAITING, _DEATH = "[shutdown] API server: shutdown triggered", "[async_llm.py:", "EngineDeadError"
-_MOST_SHOWN = 200
 _POLL_SECONDS = 0.05
 
 
@@ -38,19 +36,6 @@ class Ending:
     left: tuple[str, ...]
     ports: tuple[int, ...]
     open_ports: tuple[int, ...]
-
-
-def ending_check(part: str, ending: Ending) -> Verdict:
-    """Checks that all processes ended in time, with status 0 and free ports."""
-    passed = ending.exit_status == 0 and not ending.left and bool(ending.ports) and not ending.open_ports
-    figures = [f"exit status {ending.exit_status}, {ending.processes} processes gone after {ending.seconds:.1f} s"]
-    if ending.left:
-        figures = [f"exit status {ending.exit_status}", f"left after {ending.seconds:.0f} s: {', '.join(ending.left)}"]
-    if ending.open_ports:
-        figures.append(f"ports still open: {', '.join(map(str, ending.open_ports))}")
-    else:
-        figures.append(f"{len(ending.ports)} ports free again")
-    return Verdict(part, "SIGTERM ends all of the server", passed, ", ".join(figures))
 
 
 class WatchedServer(Server):
@@ -121,12 +106,3 @@ def bad_lines(text: str) -> list[str]:
     if any(_WAITING in line and _DEATH in line for line in last_words):
         last_words = [line for line in last_words if _WAITING not in line]
     return [line for line in running.splitlines() if _BAD.search(line)] + last_words
-
-
-def log_check(part: str, text: str) -> Verdict:
-    """Checks that a log has no error and no traceback."""
-    found = bad_lines(text)
-    first = f"; the first: {found[0][:_MOST_SHOWN]}" if found else ""
-    lines = len(text.splitlines())
-    check = "the server's log has no error and no traceback"
-    return Verdict(part, check, bool(lines) and not found, f"{len(found)} of {lines} lines{first}")
