@@ -3,18 +3,23 @@
 import json
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.installed import installed_version
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.types import VllmConfig
-    from vllm_spec_plugin.config import PluginConfig
 
 
-def identity_of(vllm_config: "VllmConfig", config: "PluginConfig") -> str:
-    """Describes models, drafter, device, versions and configuration, as JSON; equal for servers that are alike."""
+def identity_of(vllm_config: "VllmConfig", file: Mapping[str, Any]) -> str:
+    """Describes models, drafter, device, versions and configuration, as JSON; equal for servers that are alike.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig`.
+        file: the plugin's configuration, as JSON.
+    """
     from vllm.platforms import current_platform
 
     model, parallel, speculative = vllm_config.model_config, vllm_config.parallel_config, vllm_config.speculative_config
@@ -29,7 +34,7 @@ def identity_of(vllm_config: "VllmConfig", config: "PluginConfig") -> str:
         "eager": bool(model.enforce_eager),
         "v2": bool(vllm_config.use_v2_model_runner),
         "asynchronous": bool(vllm_config.scheduler_config.async_scheduling),
-        "file": config.model_dump(mode="json", exclude={"draft_length": {"memory"}}),
+        "file": file,
     }
     return json.dumps(described, sort_keys=True)
 

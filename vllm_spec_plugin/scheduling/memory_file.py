@@ -5,8 +5,8 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
 from pathlib import Path
+from time import monotonic
 
 from pydantic import ValidationError
 
@@ -32,7 +32,8 @@ def memory_of(vllm_config: VllmConfig, config: PluginConfig) -> "MemoryFile | No
     if not memory or os.environ.get(SWITCH, "1") == "0":
         return None
     folder = cache_folder() / "memory" if memory is True else Path(memory)
-    return MemoryFile(folder, identity_of(vllm_config, config))
+    file = config.model_dump(mode="json", exclude={"draft_length": {"memory"}})
+    return MemoryFile(folder, identity_of(vllm_config, file))
 
 
 class MemoryFile:
@@ -49,7 +50,7 @@ class MemoryFile:
             identity: description of what the numbers depend on.
         """
         self.path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-        self._is_writable, self._written = True, time.monotonic()
+        self._is_writable, self._written = True, monotonic()
 
     def read(self) -> Learned | None:
         """Returns what a former server learned; None without a file, or with one that has something else."""
@@ -74,11 +75,11 @@ class MemoryFile:
 
     def is_due(self, *, is_busy: bool) -> bool:
         """Whether the file was not written for a while; `is_busy` is whether requests run."""
-        return self._is_writable and time.monotonic() - self._written >= (EVERY if is_busy else EVERY_IDLE)
+        return self._is_writable and monotonic() - self._written >= (EVERY if is_busy else EVERY_IDLE)
 
     def write(self, learned: Learned | None) -> None:
         """Replaces the file as a whole; None leaves it."""
-        self._written = time.monotonic()
+        self._written = monotonic()
         if learned is None or not self._is_writable:
             return
         folder = self.path.parent

@@ -83,7 +83,7 @@ def test_it_is_written_every_half_minute_and_when_the_last_request_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = itertools.count(0, 5)
-    monkeypatch.setattr(memory_file.time, "monotonic", lambda: float(next(times)))
+    monkeypatch.setattr(memory_file, "monotonic", lambda: float(next(times)))
     file = MemoryFile(tmp_path, "one")
     due = []
     for _ in range(19):
