@@ -19,7 +19,7 @@ from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
-from vllm_spec_plugin.scheduling import adapter, native, token_only
+from vllm_spec_plugin.scheduling import adapter, native, operator_switch, token_only
 from vllm_spec_plugin.v1.scheduling import scheduler
 
 K = 4
@@ -109,6 +109,7 @@ class Bench:
         num_blocks: int = 60,
         control: Any = None,
         first: dict[str, Any] | None = None,
+        **sections: Any,
     ) -> Pipeline:
         """Creates a pipeline.
 
@@ -118,12 +119,15 @@ class Bench:
             num_blocks: KV blocks; few make requests be preempted.
             control: a policy in place of the configured one.
             first: a proposer in place of the first one.
+            sections: other sections of the configuration.
         """
         proposers = [first or self.kind.proposers[0], *self.kind.proposers[1:]]
-        path = self._folder / "plugin.yaml"
-        lengths = {"policy": policy, "tokens": K}
-        path.write_text(yaml.safe_dump({"proposer": section(proposers), "draft_length": lengths}))
+        path, lengths = self._folder / "plugin.yaml", {"policy": policy, "tokens": K}
+        self._written = {"proposer": section(proposers), "draft_length": lengths, **sections}
+        path.write_text(yaml.safe_dump(self._written))
         patch = self.monkeypatch.setattr
+        patch(operator_switch, "_LOOK", 0.0)
+        patch(operator_switch, "_SETTLED", 0.0)
         # As on the V2 runner, and for vLLM's n-grams on V1.
         patch(native, "can_shorten", lambda config: True)
         # As for a draft model, and for heads.
@@ -137,6 +141,10 @@ class Bench:
         pipeline_cls = {Way.OWN: OwnPipeline, Way.TOKEN_ONLY_V1: TokenOnlyPipeline}.get(self.way, Pipeline)
         delay = int(self.kind.is_async)
         return pipeline_cls(scheduler_cls, path, next_token, num_blocks, delay, self.kind.told)
+
+    def switch(self, **keys: Any) -> None:
+        """Changes the section `switch` of the configuration of the latest pipeline, which looks at it in each step."""
+        (self._folder / "plugin.yaml").write_text(yaml.safe_dump({**self._written, "switch": keys}))
 
     def equal_steps(self, clock: Any) -> None:
         """Makes steps equally long for the policy, so that it drafts much."""

@@ -103,6 +103,8 @@ RULES: tuple[Rule, ...] = (
         ({Way.TOKEN_ONLY_V1, Way.TOKEN_ONLY}, f"{SHOWN}tests/engine/test_exactness.py::{_GREEDY}"),
         (_VLLM | _HEADS, NOT_NEEDED + "no proposer drafts from grammars"),
     ),
+    _rule("scheduling", "defaults", "`requests` in plugin.yaml is used where a request has no `spec` or `spec_tokens`"),
+    _rule("scheduling", "switch", "`switch` in plugin.yaml turns drafts off and on, or caps them, while requests run"),
     _rule("scheduling", "outputs", "outputs do not depend on draft lengths, preemption or late outcomes"),
     _rule("scheduling", "ended", "nothing is kept of requests that have ended"),
     _rule(
@@ -295,6 +297,7 @@ RULES: tuple[Rule, ...] = (
     _rule("counter", "expected_saved_seconds", "time expected to be saved is counted"),
     _rule("counter", "realised_saved_seconds", "time saved is counted"),
     _rule("counter", "acceptance", "estimates of acceptance are reported"),
+    _rule("counter", "max_draft_tokens", "the limit of `switch` is reported"),
 )
 
 

@@ -53,6 +53,22 @@ class VerificationConfig(Section):
         return self
 
 
+class Limits(Section):
+    """Limits of drafts, in the words of a request's own options."""
+
+    spec: Literal["on", "off"] = Field(default="on", description="off is no drafts.")
+    spec_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = Field(
+        default=None,
+        description="Maximum draft tokens per request and step, up to draft_length.tokens.",
+        json_schema_extra={"null": "draft_length.tokens"},
+    )
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Maximum draft tokens; 0 is none, None is `draft_length.tokens`."""
+        return 0 if self.spec == "off" else self.spec_tokens
+
+
 class PluginConfig(Section):
     """A whole plugin.yaml; `model_for` adds the proposers of other distributions."""
 
@@ -75,6 +91,12 @@ class PluginConfig(Section):
         description="Tokens per group; only with stream_granularity fixed.",
         json_schema_extra={"allowed": f"a whole number from draft_length.tokens + 1 to {MAX_STREAM_TOKENS}"},
     )
+    requests: Limits = Field(
+        default=Limits(), description="Limits of requests that state neither spec nor spec_tokens themselves."
+    )
+    switch: Limits = Field(
+        default=Limits(), description="Limits of all requests, read again while the server runs if the file changes."
+    )
 
     @property
     def proposers(self) -> tuple[ProposerConfig, ...]:
@@ -93,6 +115,12 @@ class PluginConfig(Section):
             "exact": "true" if exact else "false",
             "lenience": f"{self.verification.lenience:g}",
         }
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """Maximum draft tokens per request and step by the operator's switch; 0 is off."""
+        own = self.switch.max_tokens
+        return self.draft_length.tokens if own is None else own
 
     @property
     def is_native(self) -> bool:
@@ -199,6 +227,15 @@ class PluginConfig(Section):
                 section = "proposer" if proposer is self.proposer else f"proposer.proposers[{i}]"
                 text = f"got {self.draft_length.tokens}, but {section}.{tree.key} has {tree.num_nodes} tokens"
                 conflicts([("draft_length.tokens", f"{text}; allowed: from {tree.num_nodes} to {MAX_TOKENS}")])
+        return self
+
+    @model_validator(mode="after")
+    def _limits_are_below_the_maximum(self) -> Self:
+        most = self.draft_length.tokens
+        for name, limits in (("requests", self.requests), ("switch", self.switch)):
+            if (given := limits.spec_tokens) is not None and given > most:
+                text = f"got {given}, but draft_length.tokens is {most}; allowed: a whole number from 1 to {most}"
+                conflicts([(f"{name}.spec_tokens", f"{text}, or leave it out")])
         return self
 
     @model_validator(mode="after")

@@ -36,9 +36,6 @@ class RequestOptions:
         return self.method in (None, proposer.method)
 
 
-_USUAL, _STRUCTURED = RequestOptions(), RequestOptions(has_grammar=True)
-
-
 def check_options(
     extra_args: Mapping[str, Any] | None, max_tokens: int, methods: Sequence[str], *, takes_predictions: bool = False
 ) -> None:
@@ -92,20 +89,21 @@ def check_verified_by_vllm(logprob_token_ids: Sequence[int] | None) -> None:
         raise ValueError(f"{given} and returns others; allowed: logprobs, or a server without speculation")
 
 
-def read_options(extra_args: Mapping[str, Any] | None, *, has_grammar: bool = False) -> RequestOptions:
+def read_options(
+    extra_args: Mapping[str, Any] | None, *, has_grammar: bool = False, default: int | None = None
+) -> RequestOptions:
     """Reads the options of a request that `check_options` has accepted.
 
     Args:
         extra_args: the request's.
         has_grammar: whether its output is structured.
+        default: maximum draft tokens of a request that states neither `spec` nor `spec_tokens`; see `Limits`.
     """
-    if not extra_args:
-        return _STRUCTURED if has_grammar else _USUAL
-    if extra_args.get(SPEC) == "off":
-        return RequestOptions(max_tokens=0)
-    return RequestOptions(
-        extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD), bool(extra_args.get(SPEC_PREDICTION)), has_grammar
-    )
+    given = extra_args or {}
+    max_tokens = given.get(SPEC_TOKENS) if SPEC in given or SPEC_TOKENS in given else default
+    if given.get(SPEC) == "off":
+        max_tokens = 0
+    return RequestOptions(max_tokens, given.get(SPEC_METHOD), bool(given.get(SPEC_PREDICTION)), has_grammar)
 
 
 def read_prediction(extra_args: Mapping[str, Any] | None) -> list[int] | None:

@@ -68,6 +68,7 @@ class StepCounters:
         expected_saved_seconds: time that drafting was expected to save in these steps.
         realised_saved_seconds: time that it saved, compared with the forecast for steps without drafts.
         acceptance: the policy's latest estimate per position; empty if it has none.
+        max_draft_tokens: one number, the latest limit of the operator's switch; empty if it has not changed.
     """
 
     method: str
@@ -99,6 +100,7 @@ class StepCounters:
     expected_saved_seconds: float = 0.0
     realised_saved_seconds: float = 0.0
     acceptance: list[float] = field(default_factory=list)
+    max_draft_tokens: list[int] = field(default_factory=list)
 
     def count_verified(self, drafted: int, accepted: int, num_drafts: int = 1) -> None:
         """Adds verified drafts of equal length and equal number of accepted tokens."""
@@ -145,8 +147,8 @@ class StepCounters:
             own = getattr(self, name)
             if isinstance(more, dict):
                 _add(own, more)
-            elif name == "acceptance":
-                self.acceptance = more
+            elif name in ("acceptance", "max_draft_tokens"):
+                setattr(self, name, more)
             elif name == "ended":
                 self.ended += more
             elif isinstance(more, list):

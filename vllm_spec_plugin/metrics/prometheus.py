@@ -95,18 +95,24 @@ class Exporter:
         self._realised_saved = gauge("realised_saved_seconds", saved.format("saved"), "method", mode="sum")
         acceptance = "Estimated probability that a draft token is accepted if all before it are, by position."
         self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position", mode="mostrecent")
+        limit = "Maximum draft tokens per request and step, by plugin.yaml's switch; 0 is off."
+        self._max_draft_tokens = gauge("max_draft_tokens", limit, mode="mostrecent")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
-    def start(self, summary: Mapping[str, str], methods: Iterable[str], model_name: str, engine: str) -> None:
+    def start(
+        self, summary: Mapping[str, str], methods: Iterable[str], max_draft_tokens: int, model_name: str, engine: str
+    ) -> None:
         """Shows an engine's info and its methods' counters, from zero.
 
         Args:
             summary: what is served, see `PluginConfig.summary`.
             methods: the proposers' methods.
+            max_draft_tokens: see `PluginConfig`.
             model_name: vLLM's label of that name.
             engine: as well.
         """
         self._info.labels(model_name, engine, *(summary[key] for key in INFO_LABELS)).set(1)
+        self._max_draft_tokens.labels(model_name, engine).set(max_draft_tokens)
         self.add([StepCounters(method).to_payload() for method in methods], model_name, engine)
 
     def add(self, payload: list[dict[str, Any]], model_name: str, engine: str) -> None:
@@ -154,6 +160,8 @@ class Exporter:
         self._realised_saved.labels(*of, step.method).inc(step.realised_saved_seconds)
         for position, rate in enumerate(step.acceptance):
             self._acceptance.labels(*of, step.method, position).set(rate)
+        for limit in step.max_draft_tokens:
+            self._max_draft_tokens.labels(*of).set(limit)
         for reason in PROPOSER_ERRORS:
             self._errors.labels(*of, step.method, reason).inc(step.proposer_errors.get(reason, 0))
 

@@ -24,6 +24,7 @@ class Served(NamedTuple):
         vllm_verifies: whether vLLM samples logprobs of drafts itself.
         vllm_refuses: whether vLLM refuses requests with parameters that its verification does not apply.
         summary: see `PluginConfig`.
+        max_draft_tokens: as well.
     """
 
     method: str
@@ -32,6 +33,7 @@ class Served(NamedTuple):
     vllm_verifies: bool
     vllm_refuses: bool
     summary: dict[str, str]
+    max_draft_tokens: int
 
 
 def patch() -> None:
@@ -59,6 +61,7 @@ def attach(
         vllm_verifies,
         vllm_refuses,
         config.summary,
+        config.max_draft_tokens,
     )
     setattr(speculative_config, _SERVED, served)
 
@@ -100,7 +103,8 @@ def _start_metrics(speculative_config: "SpeculativeConfig", model_name: str, eng
     from vllm_spec_plugin.metrics.prometheus import exporter
 
     served = served_by(speculative_config)
-    exporter().start(served.summary, (served.method, *served.methods), model_name, engine)
+    methods = served.method, *served.methods
+    exporter().start(served.summary, methods, served.max_draft_tokens, model_name, engine)
 
 
 def _export(payload: frontend.Payload, model_name: str, engine: str) -> None:

@@ -14,6 +14,7 @@ from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.policy.control import Drafting, DraftLengthControl
 from vllm_spec_plugin.scheduling.catch_up_tokens import UncomputedTokens
 from vllm_spec_plugin.scheduling.decision_counters import DecisionCounters
+from vllm_spec_plugin.scheduling.operator_switch import OperatorSwitch
 from vllm_spec_plugin.scheduling.served_requests import ServedRequests
 from vllm_spec_plugin.scheduling.step_planner import StepPlanner
 from vllm_spec_plugin.scheduling.steps import Drafted, Step, Verified
@@ -60,6 +61,7 @@ class DraftLengthAdapter:
         max_model_len: int,
         counters: CountersByMethod,
         drafter: DrafterTraits | None = None,
+        switch: OperatorSwitch | None = None,
     ) -> None:
         """Connects a policy.
 
@@ -69,6 +71,7 @@ class DraftLengthAdapter:
             max_model_len: maximum tokens of a request.
             counters: counters to which decisions are added.
             drafter: the drafter in vLLM's runner; None without one.
+            switch: limits of all requests, which may change at run time; None without any.
         """
         self.control, self._counters, self._proposers = control, counters, config.proposers
         self.native = None if drafter is None else len(self._proposers) - 1
@@ -93,6 +96,8 @@ class DraftLengthAdapter:
         self._under_way: deque[Step] = deque()
         self.latest = self.latest_ended = _NO_STEP
         self._last_outcome, self._is_busy = 0.0, False
+        self._switch = switch
+        self._limit()
 
     def add(self, request: Request) -> None:
         """Takes a new request; one that is served without drafts is counted, and never planned for."""
@@ -107,6 +112,12 @@ class DraftLengthAdapter:
             self.control.forget(request_id)
             if not self.requests.ids:
                 self.latest = self.latest_ended = _NO_STEP
+
+    def _limit(self) -> None:
+        """Applies the operator's switch to all requests."""
+        if self._switch is not None and self._switch.max_tokens != self.requests.max_tokens:
+            self.requests.cap(self._switch.max_tokens)
+            self._decisions.capped(self._switch.max_tokens)
 
     def now(self) -> float:
         """Returns the time, for `plan`."""
@@ -126,6 +137,8 @@ class DraftLengthAdapter:
         Returns:
             The step, with the draft plan of each request that gets drafts.
         """
+        if self._switch is not None and self._switch.look(begun):
+            self._limit()
         before, self.latest = self.latest, Step(begun=begun, drafting=self._drafting)
         step, self._drafting = self.latest, self._no_drafting
         if not self._is_async:

@@ -17,6 +17,7 @@ from vllm_spec_plugin.compat.scheduler import (
     disable_placeholder_drafts,
 )
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -25,6 +26,7 @@ from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.scheduling.adapter import DrafterTraits, DraftLengthAdapter
 from vllm_spec_plugin.scheduling.eligibility import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.memory_file import memory_of
+from vllm_spec_plugin.scheduling.operator_switch import OperatorSwitch
 from vllm_spec_plugin.scheduling.steps import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
 from vllm_spec_plugin.scheduling.token_only_drafts import TokenOnlyDrafts
@@ -60,7 +62,9 @@ class SpecScheduling(Scheduler):
         learned = None if self._memory is None else self._memory.read()
         control = create_control(config, self.max_num_scheduled_tokens, drafter is not None, learned)
         self._counters = CountersByMethod()
-        self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter)
+        settings: Any = self.vllm_config.additional_config
+        switch = OperatorSwitch(config, settings[KEY]["source"])
+        self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters, drafter, switch)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
         self._token_only: TokenOnlyDrafts | None = None
         if token_only:

@@ -43,6 +43,10 @@ class DecisionCounters:
         if num_requests:
             self._counters.of(self._method).switched_off += num_requests
 
+    def capped(self, max_tokens: int) -> None:
+        """Sets the maximum draft tokens of all requests, by the operator's switch."""
+        self._counters.of(self._method).max_draft_tokens = [max_tokens]
+
     def without_drafts(self, reason: str) -> None:
         """Counts a request that is served without drafts."""
         self._counters.of(self._method).count_without_drafts(reason)

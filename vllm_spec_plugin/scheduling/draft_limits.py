@@ -1,7 +1,7 @@
 """Draft limits of a request: its options, and the room until the end of its text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.config.request_options import RequestOptions
 from vllm_spec_plugin.proposers.section import ProposerConfig
@@ -18,6 +18,7 @@ class DraftLimits:
         end: tokens of the text with all output tokens of the request.
         drafts_trees: per proposer, whether drafts may have branches.
         least_end: tokens of the text with the minimum of output tokens, which no draft may reach; 0 without one.
+        own: `usual` without the limit of `capped`.
     """
 
     usual: tuple[int, ...]
@@ -26,6 +27,7 @@ class DraftLimits:
     end: int
     drafts_trees: tuple[bool, ...]
     least_end: int = 0
+    own: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -48,14 +50,20 @@ class DraftLimits:
             least_end: see the attribute.
         """
         max_tokens = max_tokens if options.max_tokens is None else min(options.max_tokens, max_tokens)
+        usual = tuple(max_tokens if options.allows(proposer) else 0 for proposer in proposers)
         return cls(
-            tuple(max_tokens if options.allows(proposer) else 0 for proposer in proposers),
+            usual,
             min(max_model_len, end) - 2 - max_tokens,
             max_model_len,
             end,
             tuple(proposer.drafts_trees for proposer in proposers),
             least_end,
+            usual,
         )
+
+    def capped(self, max_tokens: int) -> "DraftLimits":
+        """Returns the limits with this maximum of draft tokens in place of an earlier one."""
+        return replace(self, usual=tuple([min(limit, max_tokens) for limit in self.own]))
 
     def at(self, num_tokens: int, ahead: int = 1, most_ahead: int = 1) -> tuple[int, ...] | None:
         """Returns limits per proposer for drafts; None if all are 0. Verification adds a token after the drafts.

@@ -32,7 +32,7 @@ def memory_of(vllm_config: VllmConfig, config: PluginConfig) -> "MemoryFile | No
     if not memory or os.environ.get(SWITCH, "1") == "0":
         return None
     folder = cache_folder() / "memory" if memory is True else Path(memory)
-    file = config.model_dump(mode="json", exclude={"draft_length": {"memory"}})
+    file = config.model_dump(mode="json", exclude={"draft_length": {"memory"}, "switch": True, "requests": True})
     return MemoryFile(folder, identity_of(vllm_config, file))
 
 

@@ -13,7 +13,11 @@ from vllm_spec_plugin.scheduling.eligibility import is_cut_by_value, why_without
 
 
 class ServedRequests:
-    """Keeps the limits of each request that may have drafts, while it lives."""
+    """Keeps the limits of each request that may have drafts, while it lives.
+
+    Attributes:
+        max_tokens: maximum draft tokens of any request, by the operator's switch; 0 is off.
+    """
 
     def __init__(
         self, config: PluginConfig, max_model_len: int, *, bounds_min_tokens: bool, samples_drafts: bool
@@ -27,6 +31,7 @@ class ServedRequests:
             samples_drafts: whether vLLM samples drafts of requests that sample.
         """
         self._proposers, self._most = config.proposers, config.draft_length.tokens
+        self._default, self.max_tokens = config.requests.max_tokens, config.max_draft_tokens
         self._max_model_len = max_model_len
         self._bounds_min_tokens, self._samples_drafts = bounds_min_tokens, samples_drafts
         self._limits: dict[str, DraftLimits] = {}
@@ -54,15 +59,20 @@ class ServedRequests:
         first = request.num_prompt_tokens
         limits = DraftLimits.of(
             first + request.max_tokens,
-            read_options(params.extra_args, has_grammar=params.structured_outputs is not None),
+            read_options(params.extra_args, has_grammar=params.structured_outputs is not None, default=self._default),
             self._most,
             self._proposers,
             self._max_model_len,
             first + params.min_tokens if self._bounds_min_tokens and params.min_tokens else 0,
         )
         if any(limits.usual):
-            self._limits[request.request_id] = limits
+            self._limits[request.request_id] = limits.capped(self.max_tokens)
         return None
+
+    def cap(self, max_tokens: int) -> None:
+        """Sets the maximum draft tokens of all requests, those that run and those to come; 0 is no drafts."""
+        self.max_tokens = max_tokens
+        self._limits = {request_id: limits.capped(max_tokens) for request_id, limits in self._limits.items()}
 
     def forget(self, request_id: str) -> bool:
         """Drops a request that ended; returns whether it was here."""

@@ -63,13 +63,13 @@ class StepPlanner:
         """
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         if self._control.is_constant:
-            if self._served.ids:
+            if self._served.ids and self._served.max_tokens:
                 self._plan_constant(step, output, running)
             return
         if not (self._served.ids or drafts):
             return
         is_asked = bool(self._served.ids and scheduled)
-        drafts_now = is_asked and self._control.begin_step(num_running)
+        drafts_now = is_asked and self._served.max_tokens > 0 and self._control.begin_step(num_running)
         if is_asked and not drafts_now:
             off = scheduled.keys() & self._served.ids
             self._decisions.not_chosen(len(off))

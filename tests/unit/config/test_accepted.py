@@ -20,6 +20,8 @@ def test_the_least_file_has_the_documented_defaults() -> None:
         "verification": {"lenience": 1.0, "method": None},
         "stream_granularity": "free",
         "stream_tokens": None,
+        "requests": {"spec": "on", "spec_tokens": None},
+        "switch": {"spec": "on", "spec_tokens": None},
     }
     proposer = parse_config({"proposer": SHARED}, "spec.yaml").model_dump()["proposer"]
     assert (proposer["shared_tokens"], proposer["shared_scope"]) == (1_000_000, "salt")
@@ -40,6 +42,16 @@ def test_the_least_file_has_the_documented_defaults() -> None:
 def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], stream_tokens: int | None) -> None:
     config = parse_config(data, "spec.yaml")
     assert config.stream_tokens == stream_tokens
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("switch", "most"),
+    [({}, 4), ({"spec_tokens": 4}, 4), ({"spec_tokens": 1}, 1), ({"spec": "off", "spec_tokens": 2}, 0)],
+)
+def test_a_limit_is_at_most_the_longest_draft_and_off_is_none(switch: dict[str, Any], most: int) -> None:
+    config = parse_config({"proposer": NGRAM, "switch": switch}, "spec.yaml")
+    assert config.max_draft_tokens == most
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
 
 

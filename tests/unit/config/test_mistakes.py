@@ -41,6 +41,13 @@ proposer: {method: ngram}, stream_tokens: 8 -> stream_tokens: stream_granularity
 proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: null -> stream_tokens: 5 to 1024
 proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 4 -> stream_tokens: a step may output 5 tokens
 proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 1025 -> stream_tokens
+proposer: {method: ngram}, switch: off -> switch: a section with the keys spec, spec_tokens
+proposer: {method: ngram}, switch: {spec: no} -> switch.spec: on, off
+proposer: {method: ngram}, switch: {spec: maybe} -> switch.spec: on, off
+proposer: {method: ngram}, switch: {spec_token: 2} -> switch.spec_token: did you mean spec_tokens?
+proposer: {method: ngram}, switch: {spec_tokens: 0} -> switch.spec_tokens: from 1 to 64, or null
+proposer: {method: ngram}, switch: {spec_tokens: 5} -> switch.spec_tokens: draft_length.tokens is 4; allowed: a whole number from 1 to 4
+proposer: {method: ngram}, requests: {spec_tokens: 9}, draft_length: {tokens: 8} -> requests.spec_tokens: draft_length.tokens is 8
 proposer: {method: ngram, shared: 'yes'} -> proposer.shared: true or false
 proposer: {method: ngram, shared: true, shared_tokens: 1023} -> proposer.shared_tokens: from 1024
 proposer: {method: ngram, shared_tokens: 5000} -> proposer.shared_tokens: proposer.shared is false

@@ -31,6 +31,15 @@ def test_what_is_let_through_is_read(given, meaning):
 
 
 @pytest.mark.parametrize(
+    ("given", "max_tokens"),
+    [(None, 2), ({"spec_method": "ngram"}, 2), ({"spec": "on"}, None), ({"spec_tokens": 8}, 8), ({"spec": "off"}, 0)],
+)
+def test_the_servers_default_is_used_where_a_request_states_nothing_itself(given, max_tokens):
+    assert read_options(given, default=2).max_tokens == max_tokens
+    assert read_options(given, default=0).max_tokens == (0 if max_tokens == 2 else max_tokens)
+
+
+@pytest.mark.parametrize(
     ("given", "key", "words"),
     [
         *(({"spec": value}, "spec", "on or off") for value in ("maybe", True, np.zeros(2))),

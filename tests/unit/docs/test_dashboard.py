@@ -22,7 +22,7 @@ def own() -> CollectorRegistry:
     step.count_kinds([0], 1)
     step.count_chosen(1)
     exporter = Exporter(registry)
-    exporter.start(parse_config({"proposer": {"method": "ngram"}}, "").summary, ["ngram"], "model", "0")
+    exporter.start(parse_config({"proposer": {"method": "ngram"}}, "").summary, ["ngram"], 4, "model", "0")
     exporter.add([step.to_payload()], "model", "0")
     return registry
 

@@ -36,6 +36,7 @@ def step(times: int) -> StepCounters:
     made.count_verified(2 * times, times)
     made.count_chosen(times)
     made.ended, made.acceptance = [(0.5, 1.0 + times)], [0.9, times / 10]
+    made.max_draft_tokens = [2 - times]
     return made
 
 
@@ -60,8 +61,8 @@ def test_steps_add_up_and_travel():
     assert (total.verified_per_position, total.accepted_per_position) == ([2, 2, 1, 1], [2, 1])
     assert total.chosen_lengths == [0, 1, 1]
     assert total.ended == [(0.5, 2.0), (0.5, 3.0)]
-    # The latest estimate replaces earlier ones.
-    assert total.acceptance == [0.9, 0.2]
+    # The latest estimate and the latest limit replace earlier ones.
+    assert (total.acceptance, total.max_draft_tokens) == ([0.9, 0.2], [0])
     assert StepCounters.from_payload(total.to_payload()) == total
 
 
@@ -85,6 +86,7 @@ def test_prometheus_shows_the_sums():
     assert value("verified_tokens_total", method="ngram", position="2") == 1
     assert value("accepted_tokens_total", method="ngram", position="0") == 2
     assert value("estimated_acceptance", method="ngram", position="1") == 0.2
+    assert value("max_draft_tokens") == 0
     assert value("request_acceptance_rate_sum", method="ngram") == 1
     assert value("request_acceptance_length_sum", method="ngram") == 5
     assert [value(f"draft_length_{kind}", method="ngram") for kind in ("count", "sum")] == [2, 3]
@@ -108,7 +110,7 @@ def test_an_engine_shows_what_it_serves_and_counts_from_zero():
     data = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "prediction"}]}}
     lossy = parse_config({**data, "verification": {"lenience": 0.5}}, "spec.yaml")
     for engine, config in (("0", lossy), ("1", parse_config(data, "spec.yaml"))):
-        exporter.start(config.summary, ["cascade", "suffix", "prediction"], "served", engine)
+        exporter.start(config.summary, ["cascade", "suffix", "prediction"], 4, "served", engine)
     exporter.add([StepCounters("suffix", drafts=3).to_payload()], "served", "1")
     known = {"version": __version__, "methods": "suffix > prediction", "policy": "optimal", "tokens": "4"}
     for engine, exactness in (("0", {"exact": "false", "lenience": "0.5"}), ("1", {"exact": "true", "lenience": "1"})):

@@ -19,6 +19,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 
 import vllm_spec_plugin
+from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
 
 BLOCK_SIZE = 4
@@ -46,6 +47,7 @@ def engine_config(path: str | Path, token_budget: int) -> Any:
         _CONFIGS[key] = _created(path, token_budget)
     config = copy.copy(_CONFIGS[key])
     config.scheduler_config, config.cache_config = copy.copy(config.scheduler_config), copy.copy(config.cache_config)
+    config.additional_config = {KEY: {**config.additional_config[KEY], "source": str(path)}}
     return config
 
 

@@ -71,9 +71,9 @@ def without_drafts(bench: Bench, reason: str) -> None:
     assert pipeline.total("without_drafts") == {reason: 1}
 
 
-def run(bench: Bench, **options: Any) -> Pipeline:
-    """Serves four requests with these options, one after the other."""
-    pipeline = bench.pipeline(either)
+def run(bench: Bench, defaults: dict[str, Any] | None = None, **options: Any) -> Pipeline:
+    """Serves four requests with these options, one after the other; `defaults` is the section `requests`."""
+    pipeline = bench.pipeline(either, requests=defaults or {})
     for i in range(4):
         pipeline.add(f"r{i}", i, 5, 30, **options)
         pipeline.finish()
@@ -88,6 +88,45 @@ def spec_off(bench: Bench) -> None:
 def spec_tokens(bench: Bench) -> None:
     assert max(run(bench).lengths) == K
     assert max(run(bench, spec_tokens=2).lengths) == 2
+
+
+def defaults(bench: Bench) -> None:
+    for given, most in (({}, 2), ({"spec": "on"}, K), ({"spec_tokens": 3}, 3)):
+        assert max(run(bench, {"spec_tokens": 2}, **given).lengths) == most
+    assert not any(run(bench, {"spec": "off"}).lengths)
+    assert any(run(bench, {"spec": "off"}, spec="on").lengths)
+
+
+def switch(bench: Bench, policy: str) -> None:
+    """Requests run meanwhile, and others begin. Off, a drafter rests."""
+    pipeline, longest = bench.pipeline(either, policy=policy), dict[int, int]()
+    assert pipeline.control.is_constant == (policy == "fixed")
+    for i in range(6):
+        for keys, most in (({"spec": "off"}, 0), ({"spec_tokens": 2}, 2), ({}, K)):
+            pipeline.add(f"{i}{most}before", i, 5, 38)
+            pipeline.step()
+            bench.switch(**keys)
+            # Drafts that are planned already may be verified.
+            for _ in range(3):
+                pipeline.step()
+            pipeline.add(f"{i}{most}after", i, 5, 20)
+            first, rests = len(pipeline.lengths), pipeline.total("drafter_rests")
+            for _ in range(6):
+                pipeline.step()
+            longest[most] = max(longest.get(most, 0), *pipeline.lengths[first:])
+            assert pipeline.total("max_draft_tokens") == [most]
+            if not most and bench.kind.mode.schedulers[0].endswith("NativeScheduler"):
+                assert pipeline.total("drafter_rests") >= rests + 4
+    pipeline.finish()
+    assert longest == {0: 0, 2: 2, K: K}
+    for name in pipeline.texts:
+        size = 38 if name.endswith("before") else 20
+        assert pipeline.outputs(name, 5, size) == pipeline.expected(int(name[0]), 5, size)
+
+
+def switch_of_both(bench: Bench) -> None:
+    for policy in ("fixed", "random"):
+        switch(bench, policy)
 
 
 def spec_method(bench: Bench) -> None:
@@ -367,6 +406,8 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("option", "spec_prediction"): predictions,
     ("scheduling", "grammars"): grammars,
     ("scheduling", "continued"): continued,
+    ("scheduling", "defaults"): defaults,
+    ("scheduling", "switch"): switch_of_both,
     ("scheduling", "outputs"): outputs,
     ("scheduling", "ended"): nothing_is_kept,
     ("scheduling", "end of output"): end_of_output,
@@ -393,5 +434,6 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("counter", "stale_requests"): caught_up,
     ("counter", "caught_up_tokens"): caught_up,
     ("counter", "switched_off"): switched_off,
+    ("counter", "max_draft_tokens"): switch_of_both,
     **{("counter", name): forecasts_counted for name in FORECASTS},
 }
