@@ -94,8 +94,8 @@ def given_requests(
             raise UserError(f"--workload: got {name!r}; allowed: {', '.join((*WORKLOADS, *own))}{where}")
     if not files:
         return (), []
-    wanted = workload if workload and own.keys() >= set(workload) else list(own)
-    left = dict.fromkeys(wanted, choice.per_category)
+    wanted = workload if workload and own.keys() >= set(workload) else own
+    left: dict[str, int | None] = {name: choice.per_category for name in wanted}
     tokenizer = load_tokenizer(model)
     found = [_chosen(file, left, tokenizer, choice) for file in files]
     requests = tuple(request for own, _ in found for request in own)
