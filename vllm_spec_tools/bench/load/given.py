@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,8 +95,8 @@ def given_requests(
             raise UserError(f"--workload: got {name!r}; allowed: {', '.join((*WORKLOADS, *own))}{where}")
     if not files:
         return (), []
-    wanted = workload if workload and own.keys() >= set(workload) else list(own)
-    left = dict.fromkeys(wanted, choice.per_category)
+    wanted = workload if workload and own.keys() >= set(workload) else own
+    left = dict.fromkeys(wanted, choice.per_category or sys.maxsize)
     tokenizer = load_tokenizer(model)
     found = [_chosen(file, left, tokenizer, choice) for file in files]
     requests = tuple(request for own, _ in found for request in own)
@@ -110,12 +111,12 @@ def given_requests(
 
 
 def _chosen(
-    file: PromptFile, left: dict[str, int | None], tokenizer: Any, choice: Choice
+    file: PromptFile, left: dict[str, int], tokenizer: Any, choice: Choice
 ) -> tuple[list[LoadRequest], dict[str, Any]]:
     """Returns the requests of a file and its record.
 
     Args:
-        left: by category, the number still to be sent; None is all. What this file sends is taken off.
+        left: by category, the maximum number still to be sent. What this file sends is taken off.
     """
     categories = dict.fromkeys(one.workload for one in file.prompts)
     places, too_long = dict[int, LoadRequest](), 0
@@ -124,15 +125,14 @@ def _chosen(
         if choice.per_category is not None:
             random.Random(f"{choice.seed} {category}").shuffle(own)
         for place in own:
-            count = left[category]
-            if count == 0:
+            if not left[category]:
                 break
             request = choice.request(file.prompts[place], tokenizer)
             if request is None:
                 too_long += 1
                 continue
             places[place] = request
-            left[category] = None if count is None else count - 1
+            left[category] -= 1
     record = {"file": file.path.name, "sha256": file.sha256, "prompts": len(file.prompts), "sent": len(places)}
     record |= {"too_long": too_long, "without_question": file.num_empty, "categories": list(categories)}
     return [places[place] for place in sorted(places)], record
