@@ -87,7 +87,7 @@ def test_drafting_is_switched_while_requests_run(serve: Callable[..., Server], t
                     temperature=0,
                     extra_body={"ignore_eos": True, "return_token_ids": True},
                 )
-                outputs.append(answer.choices[0].model_extra["token_ids"])
+                outputs.append((answer.choices[0].model_extra or {})["token_ids"])
             return outputs
 
         def limit() -> float:

@@ -1,7 +1,10 @@
 """The operator's switch follows a file at run time, and no state of the file does harm."""
 
+import itertools
 import logging
 import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +33,7 @@ class Served:
         self.path.write_text(text)
         # Files that are written within a tick of the clock must differ.
         self.num_written += 1
-        modified = operator_switch.time.time() - age - 1e-3 * self.num_written
+        modified = time.time() - age - 1e-3 * self.num_written
         os.utime(self.path, (modified, modified))
 
     def look(self) -> int:
@@ -126,16 +129,16 @@ def test_other_keys_take_a_restart_and_are_noted_once(served: Served, caplog: py
 def test_the_file_is_looked_at_once_a_second_and_read_when_it_has_settled(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, found = [], served.path.stat()
-    monkeypatch.setattr(served.switch, "_path", SimpleNamespace(stat=lambda: looks.append(1) or found))
+    looks, found = itertools.count(), served.path.stat()
+    monkeypatch.setattr(served.switch, "_path", SimpleNamespace(stat=lambda: (next(looks), found)[1]))
     for step in range(2000):
         served.switch.look(10 + step / 1000)
-    assert len(looks) == 2
+    assert next(looks) == 2
     monkeypatch.undo()
     served.now = 20.0
     served.write(FILE + OFF, age=0.5)
     assert served.look() == 8
-    later = operator_switch.time.time() + 1
+    later = time.time() + 1
     monkeypatch.setattr(operator_switch, "time", SimpleNamespace(time=lambda: later))
     assert served.look() == 0
     # The clock of a file server may be ahead.
@@ -167,7 +170,7 @@ def test_off_the_policy_is_not_asked_and_on_it_goes_on(served: Served) -> None:
     adapter.add(one)
     begun = iter(range(10, 100))
 
-    def plan() -> dict[str, object]:
+    def plan() -> Mapping[str, object]:
         step = output({"a": 1})
         plans = dict(adapter.plan(step, [one], lambda: 100, float(next(begun))).draft_plans)
         end(adapter, one)

@@ -8,6 +8,7 @@ from vllm_spec_tools.bench.load.report import report_of
 from vllm_spec_tools.bench.load.sweep import Agreement, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY
 from vllm_spec_tools.report import Report
+from vllm_spec_tools.report.measurements import Spread
 
 
 def report(found: SweepResults, rounds: int = 3) -> Report:
@@ -128,6 +129,9 @@ def test_categories_of_a_file_are_rows_and_their_mean_is_the_conclusion() -> Non
     ]
     [chart] = shown.charts
     assert chart.title == "throughput, mean over 2 categories"
-    [_, mean] = chart.lines  # type: ignore[attr-defined]
-    assert (mean.name, mean.points[1].median) == (OPTIMAL, pytest.approx(2.1, rel=0.01))
+    [_, mean] = chart.lines
+    [(level, spread)] = mean.points.items()
+    assert isinstance(spread, Spread)
+    assert (mean.name, level) == (OPTIMAL, 1)
+    assert spread.median == pytest.approx(2.1, rel=0.01)
     assert any("fewer than streams times rounds" in note for note in shown.notes)
