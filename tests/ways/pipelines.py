@@ -19,7 +19,7 @@ from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import modes
 from vllm_spec_plugin.register.modes import DraftingMode
-from vllm_spec_plugin.scheduling import adapter, native, operator_switch, token_only
+from vllm_spec_plugin.scheduling import adapter, base, native, operator_switch, token_only
 from vllm_spec_plugin.v1.scheduling import scheduler
 
 K = 4
@@ -134,8 +134,7 @@ class Bench:
         after = DrafterAfterRest.CATCHES_UP if VLLM in self.kind.proposers else DrafterAfterRest.AS_BEFORE
         patch(native, "after_rest", lambda config: after)
         if control is not None:
-            for module in (scheduler, native, token_only):
-                patch(module, "create_control", lambda *_: control)
+            patch(base, "create_control", lambda *_: control)
         name = self.kind.mode.schedulers[self.kind.is_async]
         [scheduler_cls] = [cls for cls in _SCHEDULERS if f"{cls.__module__}.{cls.__name__}" == name]
         pipeline_cls = {Way.OWN: OwnPipeline, Way.TOKEN_ONLY_V1: TokenOnlyPipeline}.get(self.way, Pipeline)

@@ -105,6 +105,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("scheduling", "defaults", "`requests` in plugin.yaml is used where a request has no `spec` or `spec_tokens`"),
     _rule("scheduling", "switch", "`switch` in plugin.yaml turns drafts off and on, or caps them, while requests run"),
+    _rule("scheduling", "memory", "what `optimal` learned is where the next server of the same kind begins"),
     _rule("scheduling", "outputs", "outputs do not depend on draft lengths, preemption or late outcomes"),
     _rule("scheduling", "ended", "nothing is kept of requests that have ended"),
     _rule(
@@ -314,7 +315,7 @@ def alerts() -> dict[str, tuple[str, ...]]:
 
 def _counter_of(metric: str) -> str:
     name = metric.removesuffix("_total")
-    return "measured_seconds" if name == "measured_step_seconds" else name
+    return {"measured_step_seconds": "measured_seconds", "acceptance_drift": "ended"}.get(name, name)
 
 
 def names_in_code() -> dict[str, set[str]]:

@@ -16,7 +16,7 @@ from vllm_spec_plugin.messages import plan_of
 from vllm_spec_plugin.policy.control import Off
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
-from vllm_spec_plugin.scheduling import native
+from vllm_spec_plugin.scheduling import base, native
 
 K, BLOCK = 4, 4
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})
@@ -108,7 +108,7 @@ def make(
 ) -> DraftModelPipeline:
     monkeypatch.setattr(native, "after_rest", lambda config: after)
     monkeypatch.setattr(native, "can_shorten", lambda config: True)
-    monkeypatch.setattr(native, "create_control", lambda *_: control)
+    monkeypatch.setattr(base, "create_control", lambda *_: control)
     scheduler = native.NativeAsyncScheduler if is_async else native.NativeScheduler
     return DraftModelPipeline(scheduler, Path(native_file(NGRAM, K)), either, delay=int(is_async), **more)
 

@@ -23,6 +23,7 @@ from vllm_spec_plugin.policy import random_lengths
 from vllm_spec_plugin.policy.fixed import FixedControl
 from vllm_spec_plugin.policy.random_lengths import RandomControl
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.scheduling import memory_file
 
 PREDICTION = {"method": "prediction"}
 
@@ -396,6 +397,24 @@ def forecasts_counted(bench: Bench) -> None:
     assert [name for name in FORECASTS if not pipeline.total(name)] == []
 
 
+def memory(bench: Bench) -> None:
+    """A server leaves what it learned, and the next one of the same configuration begins with it."""
+    bench.monkeypatch.setenv(memory_file.SWITCH, "1")
+    bench.monkeypatch.setattr(memory_file, "EVERY_IDLE", 0.0)
+    section = {"policy": "optimal", "tokens": K, "memory": "memory"}
+    pipeline = bench.pipeline(either, draft_length=section)
+    before = pipeline.control.acceptance
+    bench.equal_steps(equal_clock())
+    for i in range(30):
+        pipeline.add(f"r{i}", i, 3, 40)
+        for _ in range(6):
+            pipeline.step()
+    pipeline.finish()
+    later = bench.pipeline(either, draft_length=section)
+    assert before != later.control.acceptance == pipeline.control.acceptance
+    assert bench.pipeline(either, policy="optimal").control.acceptance == before
+
+
 FORECASTS = ("predicted_seconds", "measured_seconds", "expected_saved_seconds", "realised_saved_seconds", "acceptance")
 REQUESTS = {reason: partial(without_drafts, reason=reason) for reason in WITHOUT_DRAFTS}
 CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
@@ -408,6 +427,7 @@ CHECKS: dict[tuple[str, str], Callable[[Bench], None]] = {
     ("scheduling", "continued"): continued,
     ("scheduling", "defaults"): defaults,
     ("scheduling", "switch"): switch_of_both,
+    ("scheduling", "memory"): memory,
     ("scheduling", "outputs"): outputs,
     ("scheduling", "ended"): nothing_is_kept,
     ("scheduling", "end of output"): end_of_output,

@@ -25,8 +25,8 @@ from tests.unit.scheduling.pipeline import EngineCore
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.policy.create import create_control
+from vllm_spec_plugin.scheduling import base
 from vllm_spec_plugin.v1.runner import SpecRunnerMixin
-from vllm_spec_plugin.v1.scheduling import scheduler
 from vllm_spec_plugin.v1.scheduling.scheduler import SpecScheduler
 
 CONFIG = fixed_length("medusa")
@@ -112,7 +112,7 @@ class Core(EngineCore):
     """
 
     def __init__(self, num_blocks, *specs, reserves=True, proposer=None, control=None):
-        creates = mock.patch.object(scheduler, "create_control", (lambda *_: control) if control else create_control)
+        creates = mock.patch.object(base, "create_control", (lambda *_: control) if control else create_control)
         with creates:
             super().__init__(make_scheduler(num_blocks, *specs, proposer=proposer))
         self.blocks.kv_proposer = 0 if reserves else None
