@@ -1,13 +1,11 @@
 """The README's examples, as users copy them."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 from vllm_spec_plugin.models import model_path
@@ -21,21 +19,27 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "README.md").read_text()
 
 
-def test_most_tokens_of_the_first_request_are_accepted_drafts():
-    (body,) = re.findall(r"^curl .*?-d '(\{.*?\})'$", PAGE, re.MULTILINE | re.DOTALL)
-    request = json.loads(body)
-    with Server(model_path("target"), str(ROOT / "configs/suffix.yaml")) as server:
-        model = httpx.get(f"{server.base_url}/v1/models").json()["data"][0]["id"]
-        answer = httpx.post(f"{server.base_url}/v1/completions", json={"model": model, **request}, timeout=300).json()
-        metrics = httpx.get(f"{server.base_url}/metrics").text
-    (accepted,) = re.findall(r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", metrics, re.MULTILINE)
-    assert float(accepted) > 0.5 * answer["usage"]["completion_tokens"], answer["choices"][0]["text"]
+CLIENT, OFFLINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+# The bundled target has no chat template.
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+def test_most_tokens_of_the_first_request_are_accepted_drafts(tmp_path):
+    script, options = tmp_path / "client.py", ("--chat-template", TEMPLATE)
+    with Server(model_path("target"), str(ROOT / "configs/suffix.yaml"), extra_args=options) as server:
+        script.write_text(CLIENT.replace("http://localhost:8000", server.base_url))
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+        accepted = server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
+    assert done.returncode == 0, done.stderr[-3000:]
+    with_drafts, without = done.stdout.splitlines()
+    assert (with_drafts[-2:], without.split("tokens ")[1]) == ("{}", "{'vllm_xargs': {'spec': 'off'}}")
+    assert with_drafts.split()[3] == without.split()[3]
+    assert accepted > 0.5 * int(with_drafts.split()[3])
 
 
 def test_the_python_example_prints_text(tmp_path):
-    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     script = tmp_path / "example.py"
-    script.write_text(example)
+    script.write_text(OFFLINE)
     environment = os.environ | cpu_environment()
     done = subprocess.run(
         [sys.executable, script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
