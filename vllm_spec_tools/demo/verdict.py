@@ -1,5 +1,6 @@
 """Reports the result of the demo: one sentence and a table per prompt."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ def report_of(
     if different:
         outputs = f"{different} of {len(pairs)} pairs of outputs differ" + (", as by rounding" if in_16_bits else "")
     speedup = show_spread(Spread.of(pair.speedup for pair in pairs))
+    medians = [statistics.median(rates) for rates in zip(*((p.plain.rate, p.drafted.rate) for p in pairs), strict=True)]
     answers = [
         {"prompt": pair.prompt, "plain": pair.plain._asdict(), "drafted": pair.drafted._asdict()} for pair in pairs
     ]
@@ -27,7 +29,7 @@ def report_of(
         "demo",
         "One request at a time, temperature 0: without and with speculation",
         origin,
-        [f"With speculation {speedup} times as fast; {outputs}."],
+        [f"{medians[0]:.1f} tokens/s without speculation, {medians[1]:.1f} with: {speedup} times as fast; {outputs}."],
         [_table(pairs, prompts)],
         problems=[outputs] if different and not in_16_bits else [],
         data={"answers": answers},
