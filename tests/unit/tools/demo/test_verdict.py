@@ -11,7 +11,8 @@ PAIRS = [Pair(i % 2, PLAIN, Answer("text", 40, 2.0 / speedup)) for i, speedup in
 def test_the_sentence_has_both_speeds_their_ratio_and_whether_outputs_are_identical() -> None:
     report = report_of(PAIRS, PROMPTS, {})
     assert report.conclusion == [
-        "20.0 tokens/s without speculation, 44.0 with: 2.20 (2.00-2.40) times as fast; all 3 pairs of outputs identical."
+        "20.0 tokens/s without speculation, 44.0 with: 2.20 (2.00-2.40) times as fast; "
+        "all 3 pairs of outputs identical."
     ]
     assert not report.problems
     assert [row[-1] for row in report.tables[0].rows] == ["yes", "yes"]
