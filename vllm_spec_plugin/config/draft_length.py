@@ -1,9 +1,9 @@
 """The section `draft_length`: how many tokens are drafted."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from vllm_spec_plugin.schema.section import Section
 
@@ -44,15 +44,22 @@ class OptimalDraftLength(DraftLength):
         le=65_536,
         description="Half-life of a request's acceptance history, in output tokens.",
     )
-    memory: bool | Annotated[str, Field(min_length=1)] = Field(
-        default=True,
-        description="Folder in which the server keeps what it learned, as numbers, for the next start. "
-        "On: a folder in VLLM_CACHE_ROOT; off: nothing is kept or read.",
+    memory: str = Field(
+        default="on",
+        description="Where the server keeps what it learned, as numbers, for the next start: on (in VLLM_CACHE_ROOT), "
+        "off (nothing is kept or read), or a folder.",
     )
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _is_a_choice_or_a_folder(cls, value: object) -> object:
+        if not isinstance(value, str) or not value:
+            raise ValueError("allowed: on, off, or a folder")
+        return value
 
     def resolved(self, folder: Path) -> Self:
         """See `DraftLength`."""
-        if isinstance(self.memory, bool):
+        if self.memory in ("on", "off"):
             return self
         return self.model_copy(update={"memory": str((folder / Path(self.memory).expanduser()).resolve())})
 

@@ -28,10 +28,10 @@ _MAX_BYTES, _MAX_FILES = 1 << 20, 64
 
 def memory_of(vllm_config: VllmConfig, config: PluginConfig) -> "MemoryFile | None":
     """Returns the file of a server's memory; None if it keeps none."""
-    memory = getattr(config.draft_length, "memory", False)
-    if not memory or os.environ.get(SWITCH, "1") == "0":
+    memory = getattr(config.draft_length, "memory", "off")
+    if memory == "off" or os.environ.get(SWITCH, "1") == "0":
         return None
-    folder = cache_folder() / "memory" if memory is True else Path(memory)
+    folder = cache_folder() / "memory" if memory == "on" else Path(memory)
     file = config.model_dump(mode="json", exclude={"draft_length": {"memory"}, "switch": True, "requests": True})
     return MemoryFile(folder, identity_of(vllm_config, file))
 

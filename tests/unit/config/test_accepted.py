@@ -7,7 +7,15 @@ import pytest
 import yaml
 
 from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED
-from vllm_spec_plugin.config import DraftModelConfig, NgramConfig, PluginConfig, SuffixConfig, load_config, parse_config
+from vllm_spec_plugin.config import (
+    DraftModelConfig,
+    NgramConfig,
+    OptimalDraftLength,
+    PluginConfig,
+    SuffixConfig,
+    load_config,
+    parse_config,
+)
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -16,7 +24,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
     config = parse_config({"proposer": NGRAM}, "spec.yaml")
     assert config.model_dump() == {
         "proposer": {"method": "ngram", "min_order": 2, "shared": False, "shared_tokens": None, "shared_scope": None},
-        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "memory": True},
+        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "memory": "on"},
         "verification": {"lenience": 1.0, "method": None},
         "stream_granularity": "free",
         "stream_tokens": None,
@@ -178,3 +186,13 @@ def test_a_cascade_has_its_proposers_in_order() -> None:
     assert [proposer.method for proposer in config.proposers] == ["medusa", "ngram"]
     assert PluginConfig.model_validate(config.model_dump()) == config
     assert config.where(config.proposers[0], "spec.yaml") == "spec.yaml: the cascade's medusa"
+
+
+@pytest.mark.parametrize(
+    ("given", "memory"), [("on", "on"), ("off", "off"), ("kept", "FOLDER/kept"), ("/kept", "/kept"), ("~/k", "HOME/k")]
+)
+def test_memory_is_on_off_or_a_folder_beside_the_file(given: str, memory: str, tmp_path: Path) -> None:
+    (tmp_path / "plugin.yaml").write_text(f"proposer: {{method: ngram}}\ndraft_length: {{memory: {given}}}\n")
+    length = load_config(tmp_path / "plugin.yaml").draft_length
+    assert isinstance(length, OptimalDraftLength)
+    assert length.memory == memory.replace("FOLDER", str(tmp_path)).replace("HOME", str(Path.home()))
