@@ -23,6 +23,7 @@ proposer: {method: ngram}, draft_length: {tokens: 65} -> draft_length.tokens
 proposer: {method: ngram}, draft_length: {tokens: 4.0} -> draft_length.tokens
 proposer: {method: ngram}, draft_length: {tokens: '4'} -> draft_length.tokens
 proposer: {method: ngram}, draft_length: {tokens: null} -> draft_length.tokens
+proposer: {method: ngram}, draft_length: {memory: 3} -> draft_length.memory: on, off, or a folder
 proposer: {method: ngram}, tokens: 3 -> tokens: did you mean draft_length.tokens?
 proposer: {method: ngram}, verification: null -> verification: a section with the keys lenience, method
 proposer: {method: ngram}, verification: {7: 1} -> verification.7: lenience, method
