@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.unit.cli.running import run
+from vllm_spec_plugin.schema.safe_yaml import parse_text
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 SCHEMA = CONFIGS[0].with_name("plugin.schema.json")
@@ -42,6 +43,8 @@ def test_each_example_names_the_schema_and_follows_it(path):
     text = path.read_text()
     assert text.startswith("# yaml-language-server: $schema=plugin.schema.json\n")
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
-    validator.validate(yaml.safe_load(text))
+    # As editors do, by YAML 1.2: `on` is a text.
+    data = parse_text(text, str(path)).data
+    validator.validate(data)
     with pytest.raises(jsonschema.ValidationError):
-        validator.validate(yaml.safe_load(text) | {"unknown": 1})
+        validator.validate(data | {"unknown": 1})
