@@ -41,7 +41,7 @@ from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeSched
 from vllm_spec_tools.report.provenance import provenance
 
 K, BLOCK_SIZE, BLOCKS, TEXT, STEPS, ROUNDS, ACCEPTED = 4, 16, 40_000, 2048, 160, 5, 0.6
-STEP_SECONDS, IN_BLOCK, REQUESTS = 6e-3, 8, (1, 8, 64)
+STEP_SECONDS, IN_BLOCK, REQUESTS = 6e-3, 8, (1, 8, 64, 256)
 MOST_NOISE = 0.15
 STOCK = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}
 # Without a policy the scheduler is vLLM's.
