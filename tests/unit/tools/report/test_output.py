@@ -80,6 +80,7 @@ def test_markdown_has_conclusion_picture_tables_and_command(tmp_path: Path) -> N
     text = (tmp_path / "docs/a.md").read_text()
     parts = ("# What was measured", "is best", "](a.png)", "| arm | 1 stream |", "a note", "vllm-spec bench --arm '")
     assert in_order(text, *parts)
+    assert (tmp_path / "docs/a.png").read_bytes().startswith(b"\x89PNG")
     assert "| fixed:a [red]&lt;b>\\|\\*$x$ | 2.0 |" in text
     assert "seed 3, rounds: 2, " in text
     assert EVIL not in text.split("```")[0]
