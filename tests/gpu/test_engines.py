@@ -130,11 +130,11 @@ def test_a_fault_of_the_proposer_costs_drafts_only(arm: Subject, fault: str, bas
 
 @each(["draft_model", "native draft_model", "suffix, V2", *FEW_BLOCKS])
 def test_requests_come_and_go(arm: Subject, baseline: Baseline) -> None:
-    """300 requests (on a CPU 60): a third is aborted, a tenth refused; outputs are those without drafts."""
+    """300 requests (on a CPU 60): a third is aborted; outputs are those without drafts."""
     greedy = baseline.greedy.tokens()
     storm = Storm(baseline.work.greedy, SIZES.samples if HAS_GPU else 60)
     outcomes: list[Outcome] = arm.having(storm=storm).run(Job([])).notes["storm"]
-    assert {outcome.end for outcome in outcomes} == {"finished", "aborted", "refused"}
+    assert {outcome.end for outcome in outcomes} == {"finished", "aborted"}
     said = [outcome for outcome in outcomes if outcome.token_ids]
     # Every batch rounds otherwise, so some may differ where logits tie.
     different = [o for o in said if list(o.token_ids) != greedy[o.request][: len(o.token_ids)]]
