@@ -45,6 +45,7 @@ def test_each_example_names_the_schema_and_follows_it(path):
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     # As editors do, by YAML 1.2: `on` is a text.
     data = parse_text(text, str(path)).data
+    assert isinstance(data, dict)
     validator.validate(data)
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(data | {"unknown": 1})
