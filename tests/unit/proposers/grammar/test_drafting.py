@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.proposers.grammar.states import Texts, Wrapped, byte_level, sentence_piece, times
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.grammar.proposer import GrammarProposer
+from vllm_spec_plugin.proposers.grammar.proposer import SECONDS, GrammarProposer
 from vllm_spec_plugin.proposers.grammar.state import Kind
 
 BYTE_LEVEL, SENTENCE_PIECE = byte_level(), sentence_piece()
@@ -48,6 +48,18 @@ def test_what_is_forced_is_drafted(
     texts: list[str], so_far: str, expected: str, tokenizer: Wrapped, reads_text: bool
 ) -> None:
     assert drafted(texts, so_far, tokenizer, reads_text=reads_text)[0] == expected
+
+
+@pytest.mark.parametrize("reads_text", [True, False])
+def test_a_draft_ends_when_time_is_up(reads_text: bool) -> None:
+    """The clock is read at the begin and before each step."""
+    lengths = []
+    for num_steps in (0, 3):
+        state = Texts(["the name of the city"], BYTE_LEVEL, "the", reads_text=reads_text)
+        clock = times(0.0, *[SECONDS / 2] * num_steps, SECONDS)
+        [draft] = GrammarProposer(BYTE_LEVEL, 10**6, clock).propose([view(state, "the")])
+        lengths.append(len(draft.token_ids))
+    assert lengths[0] == 0 < lengths[1]
 
 
 def test_the_likeliest_stop_token_is_drafted_where_only_stop_tokens_are_allowed() -> None:
