@@ -46,6 +46,3 @@ class RandomControl(FixedControl):
         draft_plan = [planned for planned in lengths if planned[1] > 0]
         self._rng.shuffle(draft_plan)
         return tuple(draft_plan)
-
-    def learned(self) -> None:
-        """Learns nothing."""

@@ -387,15 +387,20 @@ def switched_off(bench: Bench) -> None:
     assert pipeline.total("switched_off") == 1
 
 
-def forecasts_counted(bench: Bench) -> None:
-    """The policy `optimal` makes forecasts; for it steps are equally long."""
-    pipeline = bench.pipeline(either, policy="optimal")
+def serve_many(bench: Bench, pipeline: Pipeline) -> None:
+    """Serves 30 requests that overlap, in steps that are equally long for the policy."""
     bench.equal_steps(equal_clock())
     for i in range(30):
         pipeline.add(f"r{i}", i, 3, 40)
         for _ in range(6):
             pipeline.step()
     pipeline.finish()
+
+
+def forecasts_counted(bench: Bench) -> None:
+    """The policy `optimal` makes forecasts."""
+    pipeline = bench.pipeline(either, policy="optimal")
+    serve_many(bench, pipeline)
     assert [name for name in FORECASTS if not pipeline.total(name)] == []
 
 
@@ -407,12 +412,7 @@ def memory(bench: Bench) -> None:
         section = {"policy": "optimal", "tokens": K, "memory": folder}
         pipeline = bench.pipeline(either, draft_length=section)
         before = np.concatenate(pipeline.control.acceptance)
-        bench.equal_steps(equal_clock())
-        for i in range(30):
-            pipeline.add(f"r{i}", i, 3, 40)
-            for _ in range(6):
-                pipeline.step()
-        pipeline.finish()
+        serve_many(bench, pipeline)
         after = np.concatenate(pipeline.control.acceptance)
         later = np.concatenate(bench.pipeline(either, draft_length=section).control.acceptance)
     # Positions with few tokens lean on those before them, more than before.
