@@ -6,6 +6,7 @@ Only in the repository; what operators run is `vllm-spec`.
 import typer
 
 from benchmarks.commands.coupling import coupling
+from benchmarks.commands.real_model import real_model
 from benchmarks.commands.widen import widen
 from vllm_spec_tools.cli.errors import Commands
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (coupling, widen):
+for command in (coupling, real_model, widen):
     app.command()(command)
 
 if __name__ == "__main__":

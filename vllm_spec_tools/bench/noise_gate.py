@@ -1,8 +1,9 @@
 """The noise gate: runs jobs while other processes are idle, and repeats what they disturbed."""
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -26,13 +27,22 @@ class Timed(Protocol):
 _Timed = TypeVar("_Timed", bound=Timed)
 
 
-def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
-    """Seconds that all cores together have worked since the machine started; None where that is unknown."""
+def busy_seconds(path: Path = Path("/proc/stat"), cores: Set[int] | None = None) -> float | None:
+    """Returns the seconds that this process's cores together have worked since the machine started.
+
+    Args:
+        cores: numbers of the cores; None are those that this process may use, which its engines inherit.
+
+    Returns:
+        None where it is unknown.
+    """
     try:
-        fields = path.read_text().split("\n", 1)[0].split()[1:]
-        return sum(int(fields[index]) for index in _BUSY_FIELDS) / _TICKS_PER_SECOND
-    except (OSError, ValueError, IndexError):
+        wanted = {f"cpu{core}" for core in (os.sched_getaffinity(0) if cores is None else cores)}
+        rows = [fields for fields in map(str.split, path.read_text().splitlines()) if fields and fields[0] in wanted]
+        ticks = [int(fields[1 + index]) for fields in rows for index in _BUSY_FIELDS]
+    except (OSError, ValueError, IndexError, AttributeError):
         return None
+    return sum(ticks) / _TICKS_PER_SECOND if rows else None
 
 
 class NoiseGate:

@@ -116,6 +116,14 @@ def bench(
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     one_at_a_time: OneAtATime = False,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write each run to FILE as it ends, and do not repeat those that it has: after an interrupt the same "
+            "command goes on. Not with --recommend.",
+        ),
+    ] = None,
     *,
     sizes: LoadSizes,
     recommending: Recommending,
@@ -146,6 +154,7 @@ def bench(
     from vllm_spec_tools.bench.load.given import Choice, context_of, file_notes, given_requests
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS, longest
     from vllm_spec_tools.bench.noise_gate import NoiseGate
+    from vllm_spec_tools.bench.run_file import RunFile
     from vllm_spec_tools.cli.errors import new_console, write_or_fail
     from vllm_spec_tools.engines.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.engines.model_source import model_source
@@ -165,6 +174,8 @@ def bench(
     if recommend and (not prompts or workload or proposer or rounds < _LEAST_ROUNDS):
         allowed = f"with --prompts and {_LEAST_ROUNDS} --rounds at least, without --workload and --proposer"
         raise UserError(f"--recommend: allowed: {allowed}")
+    if recommend and runs:
+        raise UserError("--runs: allowed: without --recommend")
     check_output("--out", recommending.out)
     steady = whole_numbers("--levels", levels or (_LEVELS_TO_RECOMMEND if recommend else _LEVELS), _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
@@ -198,7 +209,9 @@ def bench(
             if any(name == EQUAL for name, _ in plan.cells) and not one_at_a_time:
                 raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
             arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
-            work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time)
+            subject = {"arms": list(arms), "load": plan, "options": options, "eager": enforce_eager}
+            file = runs and RunFile(runs, subject)
+            work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time, file)
         drafts = dict.fromkeys(draft for one in work.arms.values() for draft in one.plan.draft_models)
         models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}
         texts = [request.prompt for request in asked] or BEGINNINGS
@@ -209,9 +222,9 @@ def bench(
                 work.arms, source, seed, enforce_eager, folder, errors, options,
                 one_at_a_time=one_at_a_time, in_pairs=recommend,
             ) as engines,
-            shown_runs(work.total, errors) as runs,
+            shown_runs(work.total, errors) as shown,
         ):  # fmt: skip
-            results = work.run(engines, runs.on_run, origin)
+            results = work.run(engines, shown.on_run, origin)
             origin |= {"rounds": results.rounds, "arms": describe(work.arms, engines)}
     report = (planner_report if recommend else load_report).report_of(results, origin, rounds)
     write_or_fail(replace(report, notes=[*said, *report.notes]), files)

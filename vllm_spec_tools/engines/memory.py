@@ -98,7 +98,7 @@ def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_c
         return None
     weights += sum(weight_bytes(draft, dtype) or 0 for draft in drafts)
     given = options.get("kv_cache_memory_bytes")
-    if on_cpu and "gpu_memory_utilization" not in options:
+    if on_cpu and (given or "gpu_memory_utilization" not in options):
         # See `serving.cpu_environment`.
         return Need(weights, float(given or int(os.environ.get("VLLM_CPU_KVCACHE_SPACE") or 1) * _GIB), 0)
     config = text_config(target)
@@ -151,7 +151,7 @@ def check_memory(
         return wanted
     each = {name: need.on_each(devices) for name, need in known.items()}
     largest = max(each, key=lambda name: each[name])
-    if word == "CPU" and not given:
+    if word == "CPU" and (not given or options.get("kv_cache_memory_bytes")):
         # Each takes what it needs.
         room = memory / at_once
         fits = (each[largest] if at_once == 1 else sum(each.values())) <= memory

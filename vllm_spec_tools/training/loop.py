@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError, show
+from vllm_spec_tools.engines.model_source import model_source
 from vllm_spec_tools.progress import Tasks
 from vllm_spec_tools.report import write
 from vllm_spec_tools.report.provenance import provenance
@@ -24,6 +25,7 @@ from vllm_spec_tools.training.objective import Objective
 from vllm_spec_tools.training.options import RunOptions
 from vllm_spec_tools.training.report import figures_of, report_of
 from vllm_spec_tools.training.rows import DATA, OwnText, RowBatch, TokenRow, batches_forever, data_kinds, own_kinds
+from vllm_spec_tools.training.target_engine import TargetEngine
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
@@ -176,8 +178,10 @@ def train(
     checkpoint = Checkpoint(out, objective.weights)
     checkpoint.begin(asdict(options) | {"sha256 of the data": data.sha256}, restart=restart)
     with Tasks(console) as tasks:
-        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
-        kinds = data_kinds(backbone, data, options, tasks) + own_kinds(own, data, options, tasks)
+        with TargetEngine(model_source("--model", options.model, "target"), options.max_length) as engine:
+            path = checkpoint.folder / "own-text.jsonl"
+            own = OwnText(backbone, path, options.max_length, options.seed, engine.write)
+            kinds = data_kinds(backbone, data, options, tasks) + own_kinds(own, data, options, tasks)
         objective.start(kinds)
         if options.steps:
             training = Training(objective.heads, objective.learn, [kind.train for kind in kinds], options)

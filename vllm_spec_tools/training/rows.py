@@ -1,11 +1,11 @@
 """Texts as rows of tokens, and rows as batches."""
 
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,10 @@ def _shuffled(rows: Sequence[TokenRow], generator: random.Random) -> Iterator[To
 
 
 MIN_PROMPT = 16
-_BATCH_ROWS = {"cpu": 64, "cuda": 256}
-_POOL = 6  # batches
+_BATCH_ROWS = {"cpu": 128, "cuda": 1024}  # written at once, and kept at once
+
+Write = Callable[[list[list[int]], int, float, int], list[list[int]]]
+"""Continues prompts: see `TargetEngine.write`."""
 
 
 def cut_prompts(
@@ -145,9 +147,9 @@ def cut_prompts(
 class OwnText:
     """Continuations by the target, kept in a file as they are made: an interrupted run goes on after the last batch."""
 
-    def __init__(self, backbone: Backbone, path: Path, max_length: int, seed: int) -> None:
+    def __init__(self, backbone: Backbone, path: Path, max_length: int, seed: int, write: Write) -> None:
         """Takes a file for the batches. Of `max_length` tokens a prompt has up to half and a continuation a quarter."""
-        self._backbone, self._path, self._seed = backbone, path, seed
+        self._backbone, self._path, self._seed, self._write = backbone, path, seed, write
         self._max_prompt, self._max_new = max(1, max_length // 2), max(1, max_length // 4)
 
     def rows(
@@ -171,14 +173,15 @@ class OwnText:
         number = int.from_bytes(hashlib.sha256(f"{self._seed} {key}".encode()).digest()[:4], "big")
         generator = random.Random(number)
         prompts = cut_prompts(documents, self._backbone, self._max_prompt, generator)
-        batches = _of_like_lengths(prompts, _BATCH_ROWS[self._backbone.device.type], generator)
         rows: list[TokenRow] = []
         made = 0
-        for i, batch in enumerate(batches):
-            if made >= num_tokens:
+        for i in itertools.count():
+            batch = list(itertools.islice(prompts, _BATCH_ROWS[self._backbone.device.type]))
+            if made >= num_tokens or not batch:
                 break
             if i == len(kept):
-                kept.append(self._continue(batch, temperature, number + i))
+                written = self._write(batch, self._max_new, temperature, number + i)
+                kept.append([(len(prompt), prompt + new) for prompt, new in zip(batch, written, strict=True)])
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"key": key, "rows": kept[i]}) + "\n")
             for first, tokens in kept[i]:
@@ -195,46 +198,6 @@ class OwnText:
         if whole != text:  # killed while it wrote
             self._path.write_text(whole, encoding="utf-8")
         return [json.loads(line) for line in whole.splitlines()]
-
-    @torch.no_grad()
-    def _continue(self, prompts: list[list[int]], temperature: float, seed: int) -> list[tuple[int, list[int]]]:
-        """Continues prompts: per prompt its length, and its tokens with those that follow."""
-        from transformers import GenerationConfig
-
-        backbone = self._backbone
-        longest = max(map(len, prompts))
-        ends = _ids(backbone.model.generation_config.eos_token_id) or _ids(backbone.tokenizer.eos_token_id)
-        pad = ends[0] if ends else 0
-        tokens = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-        ending = {"max_new_tokens": self._max_new, "eos_token_id": ends or None, "pad_token_id": pad}
-        config = GenerationConfig(**({"do_sample": False} | sampling | ending))
-        torch.manual_seed(seed)
-        given = {"input_ids": tokens.to(backbone.device), "attention_mask": mask.to(backbone.device)}
-        made = backbone.model.generate(**given, generation_config=config)
-        rows = []
-        for prompt, row in zip(prompts, made[:, longest:].tolist(), strict=True):
-            end = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
-            rows.append((len(prompt), prompt + row[:end]))
-        return rows
-
-
-def _of_like_lengths(
-    prompts: Iterator[list[int]], num_rows: int, generator: random.Random
-) -> Iterator[list[list[int]]]:
-    """Batches of prompts; those of one batch are near each other in length, as padding costs as much as tokens."""
-    while pool := list(islice(prompts, num_rows * _POOL)):
-        pool.sort(key=len)
-        batches = [pool[start : start + num_rows] for start in range(0, len(pool), num_rows)]
-        generator.shuffle(batches)
-        yield from batches
-
-
-def _ids(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, int) else list(value)
 
 
 DATA = "data"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.running import run
-from tests.unit.tools.training.tiny import LETTERS, saved_model
+from tests.unit.tools.training.tiny import LETTERS, WritingEngine, saved_model
 
 KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "train-medusa": (
@@ -38,9 +38,10 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
 def test_heads_are_trained_and_their_figures_printed(
     given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    from vllm_spec_tools.training import rows as own_text
+    from vllm_spec_tools.training import loop, rows
 
-    monkeypatch.setitem(own_text._BATCH_ROWS, "cpu", 8)
+    monkeypatch.setitem(rows._BATCH_ROWS, "cpu", 8)
+    monkeypatch.setattr(loop, "TargetEngine", WritingEngine)
     options, shown, config = KINDS[command]
     result = run(command, *given, *options.split())
     assert (result.exit_code, result.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """Requests of files of prompts: which of them are sent, and with which parameters."""
 
 import json
+import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -156,12 +157,14 @@ def given_job(
 ) -> LoadJob:
     """Builds every arm's job in a round with requests of a file; the warm-up begins with the last ones.
 
-    A run is long enough for the last turn of the longest conversation.
+    A run is long enough for the last turn of the longest conversation. Each round begins with requests that the ones
+    before did not reach, until all had their turn.
     """
-    first = (-streams if is_warm_up else number * streams) % len(requests)
-    in_turn = (*requests[first:], *requests[:first])
     num_tokens = tokens_of_run(streams, sizes, is_warm_up=is_warm_up)
-    if not is_warm_up:
-        conversations = [(1 + len(one.turns)) * one.num_tokens for one in requests if one.turns]
-        num_tokens = max(num_tokens, streams * max(conversations, default=0))
+    longest = max((1 + len(one.turns)) * one.num_tokens for one in requests)
+    if not is_warm_up and any(one.turns for one in requests):
+        num_tokens = max(num_tokens, streams * longest)
+    in_a_round = max(streams, math.ceil(num_tokens / longest))
+    first = (-streams if is_warm_up else number * in_a_round) % len(requests)
+    in_turn = (*requests[first:], *requests[:first])
     return LoadJob(streams, (Phase(in_turn, num_tokens),), seed + number)

@@ -8,7 +8,7 @@ from typing import Any
 from vllm_spec_tools.bench.arms import OPTIMAL
 from vllm_spec_tools.bench.load.sweep import LATENCIES, SweepResults
 from vllm_spec_tools.bench.load.workloads import FIRST_PASS, PASSES, SWITCHING, TITLES, WARM_PASSES
-from vllm_spec_tools.bench.noise_gate import disturbance_notes
+from vllm_spec_tools.bench.noise_gate import DISTURBING, disturbance_notes
 from vllm_spec_tools.report import (
     PERCENTILES,
     Chart,
@@ -27,6 +27,7 @@ _SPEED = "tokens_per_second"
 _COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
 _FASTEST = "vLLM's fastest arm"
 _NOISE = "~: within noise."
+_DISTURBED = f"!: in some rounds other processes used more than {DISTURBING} of the same cores."
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 
@@ -85,7 +86,14 @@ def _cells(results: SweepResults) -> Iterator[dict[str, Any]]:
                 "acceptance_length": median("acceptance_length"),
                 "draft_length": median("draft_length"),
                 "greedy": agreement and agreement._asdict(),
+                "disturbed_rounds": _disturbed(results, arm, workload, streams),
             }
+
+
+def _disturbed(results: SweepResults, arm: str, workload: str, streams: int) -> int:
+    """Returns the number of rounds in which other processes worked on the same cores."""
+    others = results.measurements.rounds(arm, workload, streams, "other_cores")
+    return sum(cores > DISTURBING for cores in others.values())
 
 
 def _ratio(ratio: Ratio | None) -> dict[str, Any]:
@@ -171,7 +179,8 @@ def _tables(results: SweepResults, group: Sequence[str]) -> Iterator[Table]:
         spread = values.spread(arm, workload, streams, _SPEED)
         digits = 0 if spread is not None and spread.median >= 100 else 1
         best = results.fastest(results.fixed, workload, streams)
-        return show_spread(spread, digits=digits) + (" *" if arm == best else "")
+        marks = " *" * (arm == best) + " !" * bool(_disturbed(results, arm, workload, streams))
+        return show_spread(spread, digits=digits) + marks
 
     def over(others: Sequence[str], workload: str, arm: str, streams: int) -> str:
         ratio = _over(results, arm, others, workload, streams)
@@ -192,7 +201,10 @@ def _tables(results: SweepResults, group: Sequence[str]) -> Iterator[Table]:
             return "-"
         return f"{found.wrong} WRONG" if found.wrong else f"{found.rounding} tied" if found.rounding else "equal"
 
-    speeds = table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
+    shown = [(arm, workload, n) for arm in results.arms for workload in group for n in levels]
+    marks = ["*: best fixed K at this level."] * bool(results.fixed)
+    marks += [_DISTURBED] * any(_disturbed(results, *cell) for cell in shown)
+    speeds = table("tokens/s", speed, " ".join(marks))
     gains = table(f"speedup over {reference}", partial(over, [reference]), _NOISE, is_of_drafts=True)
     acceptance = table("draft tokens per request and step (acceptance length)", drafts, is_of_drafts=True)
     yield from (speeds, gains) if len(group) == 1 else (gains, acceptance, speeds)
@@ -202,11 +214,10 @@ def _tables(results: SweepResults, group: Sequence[str]) -> Iterator[Table]:
     if len(group) == 1 and group[0] != FIRST_PASS:
         yield acceptance
     which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
-    cells = [(arm, workload, n) for arm in results.arms for workload in group for n in levels]
     for name in LATENCIES[: 1 if group[0] == FIRST_PASS else None]:
-        if any(values.spread(*cell, f"{name}_p50") for cell in cells):
+        if any(values.spread(*cell, f"{name}_p50") for cell in shown):
             yield table(f"{_NAMES[name]}, ms ({which})", partial(milliseconds, name))
-    if any(key in results.agreements for key in cells):
+    if any(key in results.agreements for key in shown):
         yield table(f"greedy outputs beside those of {reference}", greedy, is_of_drafts=True)
 
 

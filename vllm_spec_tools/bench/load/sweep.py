@@ -11,6 +11,7 @@ from vllm_spec_tools.bench.load.given import given_job
 from vllm_spec_tools.bench.load.workloads import EQUAL, FIRST_PASS, WARM_PASSES, LoadSizes, load_job
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import Cell, LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun
+from vllm_spec_tools.bench.run_file import RunFile
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
 
@@ -186,12 +187,14 @@ def run_rounds(
     on_run: Callable[[str], None],
     *,
     one_at_a_time: bool = False,
+    file: RunFile | None = None,
 ) -> Iterator[LoadRun]:
     """Warms the arms up and runs the rounds; yields each run that counts.
 
     Args:
         on_run: called before each run with a description.
         one_at_a_time: see `turns`; jobs are not repeated.
+        file: gets each run; those that it has are not run again.
 
     Raises:
         UserError: an arm ended.
@@ -201,13 +204,23 @@ def run_rounds(
         asked = replace(job, spec_tokens=arms[name].spec_tokens, spec_method=arms[name].spec_method)
         return engines.of(name, number).load(asked)
 
+    kept = {} if file is None else dict(file.kept)
     for number, cell, name, is_warm_up in turns(list(arms), load.cells, load.rounds, one_at_a_time=one_at_a_time):
+        if (found := kept.get((name, cell, number))) is not None:
+            if not is_warm_up:
+                yield found
+            # A warm-up is for the rounds that are left.
+            if not is_warm_up or one_at_a_time or all((name, cell, n) in kept for n in range(load.rounds)):
+                continue
         title = "warming up" if is_warm_up else f"round {number + 1}/{load.rounds}"
         on_run(f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
         job = load.job(cell, number, is_warm_up=is_warm_up)
         answer, others = gate.run(functools.partial(work, name, number, job), repeats=not one_at_a_time)
         if not is_warm_up:
-            yield LoadRun(name, cell, number, answer, others)
+            run = LoadRun(name, cell, number, answer, others)
+            if file is not None:
+                file.add(run)
+            yield run
 
 
 def run_sweep(
@@ -218,6 +231,7 @@ def run_sweep(
     on_run: Callable[[str], None],
     *,
     one_at_a_time: bool = False,
+    file: RunFile | None = None,
 ) -> SweepResults:
     """Runs the rounds, see `run_rounds`, and compares greedy outputs.
 
@@ -231,7 +245,7 @@ def run_sweep(
         return engines.of(names[0]).top_two(prompt, token_ids, schema)
 
     try:
-        for run in run_rounds(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time):
+        for run in run_rounds(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time, file=file):
             runs.append(run)
     except (KeyboardInterrupt, SystemExit):
         runs = [run for run in runs if run.round < len(runs) // (len(names) * len(plan.cells))]
@@ -257,6 +271,7 @@ class Sweep:
     plan: SweepPlan
     new_gate: Callable[[], NoiseGate]
     one_at_a_time: bool = False
+    file: RunFile | None = None
 
     @property
     def total(self) -> int:
@@ -265,7 +280,8 @@ class Sweep:
 
     def run(self, engines: Engines, on_run: Callable[[str], None], origin: Mapping[str, Any]) -> SweepResults:
         """Runs it; takes what a `Recommender` takes."""
-        return run_sweep(self.arms, engines, self.plan, self.new_gate(), on_run, one_at_a_time=self.one_at_a_time)
+        kind: Any = {"one_at_a_time": self.one_at_a_time, "file": self.file}
+        return run_sweep(self.arms, engines, self.plan, self.new_gate(), on_run, **kind)
 
 
 def results_of(
@@ -281,7 +297,7 @@ def results_of(
     split = [own for run in runs for own in _by_pass(run)]
     measurements = Measurements()
     for run in sorted(split, key=lambda run: (shown.index(run.cell), names.index(run.arm))):
-        measurements.add(run.arm, *run.cell, run.round, figures(run.answer))
+        measurements.add(run.arm, *run.cell, run.round, figures(run.answer) | {"other_cores": run.others})
     others = [run.others for run in split if run.others is not None]
     num_rounds = 1 + max(run.round for run in runs)
     return SweepResults(names, tuple(shown), num_rounds, measurements, others, fixed, stock, dict(agreements))

@@ -1,5 +1,6 @@
 """Waiting for other processes, and repeating what they disturbed, on a machine made up."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +73,20 @@ def test_patience_is_spent_once() -> None:
 
 def test_idle_time_and_waiting_for_disks_are_not_work(tmp_path: Path) -> None:
     path = tmp_path / "stat"
-    path.write_text("cpu  100 200 300 9999 9999 10 20 30 5 5\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
-    assert busy_seconds(path) == pytest.approx(6.6)
+    path.write_text(
+        "cpu  102 201 301 9999 9999 11 21 31 5 5\n"
+        "cpu0 100 200 300 9999 9999 10 20 30 5 5\n"
+        "cpu1 1 1 1 9 9 1 1 1 9 9\n"
+        "cpu10 1 0 0 0 0 0 0 0 0 0\n"
+    )
+    assert busy_seconds(path, {0}) == pytest.approx(6.6)
+    assert busy_seconds(path, {0, 1}) == pytest.approx(6.66)
+    assert busy_seconds(path, {2}) is None
+
+
+def test_only_the_cores_of_this_process_count() -> None:
+    found = busy_seconds()
+    assert found == pytest.approx(busy_seconds(cores=os.sched_getaffinity(0)), abs=5)
 
 
 @pytest.mark.parametrize("text", ["", "nothing here\n", "cpu 1 2\n"])

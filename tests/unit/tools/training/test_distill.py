@@ -5,19 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_backbone
+from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_backbone, writing
 from vllm_spec_tools.training import rows as own_text
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import Document
-from vllm_spec_tools.training.rows import OwnText, TokenRow
+from vllm_spec_tools.training.rows import OwnText, TokenRow, Write
 
 DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
 
 
 def make(
-    backbone: Backbone, path: Path, tokens: int = 200, temperature: float = 0.0, part: str = "train"
+    backbone: Backbone,
+    path: Path,
+    tokens: int = 200,
+    temperature: float = 0.0,
+    part: str = "train",
+    write: Write | None = None,
 ) -> list[TokenRow]:
-    return OwnText(backbone, path, 64, seed=3).rows(DOCUMENTS, tokens, temperature, part, lambda done: None)
+    own = OwnText(backbone, path, 64, 3, write or writing(backbone))
+    return own.rows(DOCUMENTS, tokens, temperature, part, lambda done: None)
 
 
 def content(rows: list[TokenRow]) -> list[tuple[int, float | None, list[int]]]:
@@ -32,13 +38,6 @@ def test_greedy_text_goes_on_as_the_target_does_whatever_the_prompts_length(tmp_
         tokens = row.tokens.tolist()
         assert len(tokens) == row.first + 16
         assert all(after == 2 + (before - 1) % 26 for before, after in pairwise(tokens))
-
-
-def test_padding_is_not_read(tmp_path: Path) -> None:
-    backbone = random_backbone()
-    for row in make(backbone, tmp_path / "own.jsonl"):
-        best = backbone.read(row.tokens[None])[1][0].argmax(-1)
-        assert best[row.first - 1 : -1].tolist() == row.tokens[row.first :].tolist()
 
 
 def test_a_text_ends_with_its_end_token(tmp_path: Path) -> None:
@@ -57,11 +56,15 @@ def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, mon
     num_kept = len(path.read_text().splitlines())
     with path.open("a") as file:
         file.write('{"key": "train 1", "ro')  # killed while it wrote
-    calls = []
-    generate = backbone.model.generate
-    monkeypatch.setattr(backbone.model, "generate", lambda **options: calls.append(1) or generate(**options))  # type: ignore[func-returns-value]
-    assert content(make(backbone, path, tokens=500, temperature=1.0)) == whole
+    calls: list[int] = []
+    own = writing(backbone)
+
+    def write(prompts: list[list[int]], max_tokens: int, temperature: float, seed: int) -> list[list[int]]:
+        calls.append(len(prompts))
+        return own(prompts, max_tokens, temperature, seed)
+
+    assert content(make(backbone, path, tokens=500, temperature=1.0, write=write)) == whole
     assert len(calls) == len((tmp_path / "whole.jsonl").read_text().splitlines()) - num_kept > 0
     calls.clear()
-    assert content(make(backbone, path, tokens=500, temperature=1.0)) == whole
+    assert content(make(backbone, path, tokens=500, temperature=1.0, write=write)) == whole
     assert not calls

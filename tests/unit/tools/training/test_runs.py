@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from tests.unit.tools.training.tiny import LETTERS, saved_model
+from tests.unit.tools.training.tiny import LETTERS, WritingEngine, saved_model
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
@@ -69,6 +69,7 @@ load_once = functools.cache(load_backbone)
 def in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches of own text."""
     monkeypatch.setitem(rows._BATCH_ROWS, "cpu", 8)
+    monkeypatch.setattr(loop, "TargetEngine", WritingEngine)
     for module in (medusa, eagle3):
         monkeypatch.setattr(module, "load_backbone", load_once)
 

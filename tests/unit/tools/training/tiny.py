@@ -1,13 +1,14 @@
 """Models that are made in no time: random ones, and one that knows a language by heart."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from vllm_spec_tools.training.backbone import Backbone
+from vllm_spec_tools.training.backbone import Backbone, load_backbone
+from vllm_spec_tools.training.rows import Write
 
 VOCABULARY = 30
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -68,6 +69,37 @@ def alphabet_backbone(num_layers: int = 1) -> Backbone:
         for place in range(26):
             model.lm_head.weight[2 + (place + 1) % 26, 2 + place] = 3.0
     return Backbone(model, tokenizer())
+
+
+def writing(backbone: Backbone) -> Write:
+    """Continues prompts as `TargetEngine.write` does, without vLLM."""
+
+    def write(prompts: list[list[int]], max_tokens: int, temperature: float, seed: int) -> list[list[int]]:
+        torch.manual_seed(seed)
+        return [_continue(prompt, max_tokens, temperature) for prompt in prompts]
+
+    def _continue(prompt: list[int], max_tokens: int, temperature: float) -> list[int]:
+        new: list[int] = []
+        while len(new) < max_tokens and 0 not in new:
+            logits = backbone.read(torch.tensor([prompt + new]))[1][0, -1]
+            share = (logits / temperature).softmax(-1) if temperature else logits
+            new.append(int(share.multinomial(1) if temperature else share.argmax()))
+        return new
+
+    return write
+
+
+class WritingEngine:
+    """`TargetEngine` of a tiny model."""
+
+    def __init__(self, model: str, max_length: int) -> None:
+        self.write = writing(load_backbone(model))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
 
 
 def alphabet(length: int, start: int = 0) -> torch.Tensor:

@@ -117,14 +117,15 @@ def test_named_categories_are_sent_and_others_refused(tmp_path: Path) -> None:
 
 
 def test_rounds_go_through_the_requests_of_a_file_and_the_warm_up_takes_the_last_ones() -> None:
-    requests = [LoadRequest("own", text, 0.0, 9) for text in "abcde"]
-
-    def texts(number: int, is_warm_up: bool = False) -> str:
+    def texts(number: int, tokens: int, is_warm_up: bool = False) -> str:
+        requests = [LoadRequest("own", text, 0.0, tokens) for text in "abcde"]
         (phase,) = given_job(requests, 2, number, SIZES, 7, is_warm_up=is_warm_up).phases
+        assert is_warm_up or phase.num_tokens == 300
         return "".join(request.prompt for request in phase.requests)
 
-    assert (texts(0), texts(1), texts(0, is_warm_up=True)) == ("abcde", "cdeab", "deabc")
-    assert given_job(requests, 2, 3, SIZES, 7, is_warm_up=False).phases[0].num_tokens == 300
+    assert (texts(0, 200), texts(1, 200), texts(0, 200, is_warm_up=True)) == ("abcde", "cdeab", "deabc")
+    # A round of 300 tokens reaches four requests of 75.
+    assert [texts(number, 75) for number in range(3)] == ["abcde", "eabcd", "deabc"]
 
 
 def test_a_run_reaches_the_last_turn_of_a_conversation() -> None:

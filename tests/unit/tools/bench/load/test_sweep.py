@@ -1,5 +1,7 @@
 """The order of a sweep's rounds, what runs in them, and greedy outputs against the reference's."""
 
+import contextlib
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,6 +21,7 @@ from vllm_spec_tools.bench.load.sweep import (
 from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, LoadSizes
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadOutput, LoadRequest, LoadRun, Phase
+from vllm_spec_tools.bench.run_file import RunFile
 
 SPEED = "tokens_per_second"
 PLAN = SweepPlan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), LoadSizes(), rounds=2, seed=5)
@@ -63,6 +66,7 @@ def swept(
     asked: list[tuple[Any, ...]] | None = None,
     *,
     one_at_a_time: bool = False,
+    file: RunFile | None = None,
 ) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[str]]:
     log: list[tuple[str, LoadJob]] = []
     told: list[str] = []
@@ -76,7 +80,7 @@ def swept(
             raise KeyboardInterrupt
         told.append(what)
 
-    found = run_sweep(ARMS, cast(Engines, engines), plan, machine, on_run, one_at_a_time=one_at_a_time)
+    found = run_sweep(ARMS, cast(Engines, engines), plan, machine, on_run, one_at_a_time=one_at_a_time, file=file)
     return found, log, told
 
 
@@ -100,6 +104,20 @@ def test_one_at_a_time_an_arm_does_a_whole_round_and_no_job_twice() -> None:
     # A warm-up, the same job, and passes that have no warm-up.
     assert [len(job.phases) for _, job in log[:4]] == [1, 1, 0, 5]
     assert found.cells == ((EASY, 1), (EQUAL, 2), (FIRST_PASS, 2))
+
+
+def test_an_interrupted_sweep_goes_on_and_repeats_only_warm_ups_of_what_is_left(tmp_path: Path) -> None:
+    whole, _, _ = swept()
+    num_warm_ups = len(ARMS) * len(PLAN.cells)
+    for num_done in (1, len(ARMS) + 2, num_warm_ups + 1, 2 * num_warm_ups):
+        path = tmp_path / str(num_done)
+        with contextlib.suppress(KeyboardInterrupt):
+            swept(most_runs=num_warm_ups + num_done, file=RunFile(path, {}))
+        found, more, _ = swept(file=RunFile(path, {}))
+        assert ([*found.measurements.rows()], found.agreements) == ([*whole.measurements.rows()], whole.agreements)
+        counted = [job for job in more if job[1].phases[0].num_tokens > 100]
+        assert len(counted) == 2 * num_warm_ups - num_done
+        assert (not more) == (num_done == 2 * num_warm_ups)
 
 
 def test_passes_are_told_by_the_first_and_the_median_of_the_last_ones() -> None:
