@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.category_figures import by_category, latencies, lengths
 from benchmarks.token_picture import token_picture
 from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
@@ -29,7 +30,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / f"docs/{page}.md" for page in ("benchmarks", "certify", "design/verification", "grammar", "native")),
+    *(
+        ROOT / f"docs/{page}.md"
+        for page in ("benchmarks", "real_model", "certify", "design/verification", "grammar", "native")
+    ),
 )
 _P_VALUES = ("p_value", "p_two_samples")
 _SPEED, _PLUGIN = "tokens_per_second", "the plugin's lengths"
@@ -290,6 +294,9 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "ratio": ratio,
     "over_vllm": over_vllm,
     "ttft": ttft,
+    "by_category": lambda figures: by_category(figures.runs),
+    "lengths": lambda figures: lengths(figures.runs),
+    "latencies": lambda figures: latencies(figures.runs),
     "greedy": greedy,
     "host": host,
     "coupling": coupling,

@@ -1,0 +1,101 @@
+"""Tables of a real model's results with a column per category of prompts, for `benchmarks.figures`."""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from vllm_spec_tools.report import Measurements, Ratio, show_percentiles, show_spread
+from vllm_spec_tools.report.table import markdown_table
+
+Run = Mapping[str, Any]
+_SPEED = "tokens_per_second"
+# In the name of an arm, what the page says once.
+_SAID = ", suffix_decoding_max_cached_requests = 0"
+
+
+def by_category(runs: Sequence[Run]) -> str:
+    """Returns tokens per second over no speculation in the same run, and their mean; the fastest arm is bold."""
+    categories = _categories(runs)
+    found = {arm: _ratios(run, arm, categories) for run in runs for arm in run["arms"][1:]}
+    fastest = [max(found, key=lambda arm: found[arm][column].median) for column in range(1 + len(categories))]
+    rounds = sorted({cell["rounds"] for run in runs for cell in run["cells"]})
+    rows = [[f"over no speculation, {' or '.join(map(str, rounds))} rounds", "mean", *categories]]
+    reference = _cells(runs[0], runs[0]["arms"][0])
+    rows.append(["no speculation, tokens/s", "", *(f"{reference[one][_SPEED]['median']:.0f}" for one in categories)])
+    for arm, ratios in found.items():
+        shown = [_shown(ratio, is_fastest=arm == fastest[column]) for column, ratio in enumerate(ratios)]
+        rows.append([_name(arm), *shown])
+    return markdown_table(rows).replace(r"\*\*", "**")
+
+
+def lengths(runs: Sequence[Run]) -> str:
+    """Returns the mean acceptance length, with draft tokens per request and step."""
+    categories = _categories(runs)
+
+    def show(cell: Mapping[str, Any]) -> str:
+        length = cell["acceptance_length"]
+        return "-" if length is None else f"{length:.2f} ({cell['draft_length']:.2f})"
+
+    return markdown_table([["acceptance length (drafted)", *categories], *_rows(runs, categories, show)])
+
+
+def latencies(runs: Sequence[Run]) -> str:
+    """Returns p50 and p95 of TTFT and TPOT, the median over categories, per number of streams."""
+    levels = sorted({cell["streams"] for run in runs for cell in run["cells"]})
+    rows = [["p50/p95, ms", *(f"{name}, {level}" for name in ("TTFT", "TPOT") for level in levels)]]
+    by_arm: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+    for run in runs:
+        for arm in run["arms"]:
+            cells = list(_cells(run, arm).values())
+            by_arm.setdefault(arm, {}).setdefault(cells[0]["streams"], cells)
+    for arm, by_level in by_arm.items():
+        row = [_name(arm)]
+        for name in ("ttft", "tpot"):
+            for level in levels:
+                shares = [[cell[name][share] for cell in by_level.get(level, ())] for share in ("p50", "p95")]
+                row.append(show_percentiles(map(_median, shares)))
+        rows.append(row)
+    return markdown_table(rows)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _ratios(run: Run, arm: str, categories: Sequence[str]) -> list[Ratio]:
+    """Returns the geometric mean over categories, then each category."""
+    values, reference = Measurements(), run["arms"][0]
+    for row in run["measurements"]:
+        values.add(row["arm"], row["workload"], row["level"], row["round"], {row["metric"]: row["value"]})
+    level = run["cells"][0]["streams"]
+    mean = values.mean_ratio([(arm, reference, category, level) for category in categories], _SPEED)
+    own = [values.ratio(arm, reference, category, level, _SPEED) for category in categories]
+    return [ratio for ratio in (mean, *own) if ratio is not None]
+
+
+def _shown(ratio: Ratio, *, is_fastest: bool) -> str:
+    median, *spread = show_spread(ratio).split(" ")
+    text = " ".join([f"**{median}**" if is_fastest else median, *spread])
+    return text + " ~" * (ratio.differs is False)
+
+
+def _rows(
+    runs: Sequence[Run], categories: Sequence[str], show: Callable[[Mapping[str, Any]], str]
+) -> Iterator[list[str]]:
+    for run in runs:
+        for arm in run["arms"][1:]:
+            cells = _cells(run, arm)
+            yield [_name(arm), *(show(cells[category]) for category in categories)]
+
+
+def _categories(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(cell["workload"] for run in runs for cell in run["cells"]))
+
+
+def _cells(run: Run, arm: str) -> dict[str, Mapping[str, Any]]:
+    return {cell["workload"]: cell for cell in run["cells"] if cell["arm"] == arm}
+
+
+def _name(arm: str) -> str:
+    return arm.replace(_SAID, "")
