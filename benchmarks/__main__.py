@@ -7,6 +7,7 @@ import typer
 
 from benchmarks.commands.coupling import coupling
 from benchmarks.commands.real_model import real_model
+from benchmarks.commands.restarts import restarts
 from benchmarks.commands.widen import widen
 from vllm_spec_tools.cli.errors import Commands
 
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (coupling, real_model, widen):
+for command in (coupling, real_model, restarts, widen):
     app.command()(command)
 
 if __name__ == "__main__":

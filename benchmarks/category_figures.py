@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_tools.report import Measurements, Ratio, show_percentiles, show_spread
+from vllm_spec_tools.report.provenance import machine_text
 from vllm_spec_tools.report.table import markdown_table
 
 Run = Mapping[str, Any]
@@ -55,6 +56,17 @@ def latencies(runs: Sequence[Run]) -> str:
                 shares = [[cell[name][share] for cell in by_level.get(level, ())] for share in ("p50", "p95")]
                 row.append(show_percentiles(map(_median, shares)))
         rows.append(row)
+    return markdown_table(rows)
+
+
+def origins(names: Sequence[str], runs: Sequence[Run]) -> str:
+    """Returns where and when each file's run was measured, and how many arms' rounds others disturbed."""
+    rows = [["cell", "machine", "day", "commit", "rounds of an arm", "of which disturbed"]]
+    for name, run in zip(names, runs, strict=True):
+        origin = run["provenance"]
+        total, disturbed = (sum(cell[key] for cell in run["cells"]) for key in ("rounds", "disturbed_rounds"))
+        where = [machine_text(origin, short=True), origin["date"][:10], origin["commit"][:9]]
+        rows.append([name.rpartition("/")[2].removesuffix(".json"), *where, str(total), str(disturbed)])
     return markdown_table(rows)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.category_figures import by_category, latencies, lengths
+from benchmarks.category_figures import by_category, latencies, lengths, origins
 from benchmarks.token_picture import token_picture
 from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
@@ -297,6 +297,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "by_category": lambda figures: by_category(figures.runs),
     "lengths": lambda figures: lengths(figures.runs),
     "latencies": lambda figures: latencies(figures.runs),
+    "origins": lambda figures: origins(figures.names, figures.runs),
     "greedy": greedy,
     "host": host,
     "coupling": coupling,

@@ -39,14 +39,14 @@ def test_pictures_of_tokens_are_of_their_results() -> None:
 
 def test_no_results_or_pictures_are_left_over() -> None:
     used = {name for marker in MARKERS for name in parse(marker)[1].names}
-    assert {path.name for path in RESULTS.glob("*.json")} == used
+    assert {str(path.relative_to(RESULTS)) for path in RESULTS.rglob("*.json")} == used
     pictures = {picture_of(parse(marker)[1]).name for marker in MARKERS if marker.split()[0] == "picture"}
     assert {path.name for path in RESULTS.glob("*.png")} == pictures
 
 
 def test_results_are_dated_and_of_a_commit() -> None:
-    for path in RESULTS.glob("*.json"):
-        [run] = figures.Figures([path.name]).runs
+    for path in RESULTS.rglob("*.json"):
+        [run] = figures.Figures([str(path.relative_to(RESULTS))]).runs
         assert run["provenance"]["date"]
         commit = run["provenance"]["commit"]
         # The table of certificates shows it.
@@ -99,7 +99,7 @@ def test_ratios_are_paired_by_round_and_noise_is_said(tmp_path: Path, monkeypatc
 
 def test_configurations_of_a_real_models_tables_are_in_the_repository() -> None:
     folder, found = figures.ROOT / "benchmarks/configs/smollm2", set()
-    for path in RESULTS.glob("smollm2*.json"):
+    for path in RESULTS.glob("real_model/*.json"):
         for arm, recorded in json.loads(path.read_text())["provenance"]["arms"].items():
             if arm.endswith(".yaml"):
                 found.add(arm)
