@@ -15,7 +15,19 @@ _BUILD = "from setuptools.build_meta import build_wheel; build_wheel({!r})"
 
 
 def build_wheels(folder: Path, url: str = "") -> tuple[Path, Path]:
-    """Returns folders with the unpacked wheels of the plugin and of the tools.
+    """Returns folders with the unpacked wheels of the plugin and of the tools; see `build_files`."""
+    sites = []
+    for wheel in build_files(folder, url):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(wheel.parent)
+        wheel.unlink()
+        sites.append(wheel.parent)
+    plugin, tools = sites
+    return plugin, tools
+
+
+def build_files(folder: Path, url: str = "") -> list[Path]:
+    """Returns the wheels of the plugin and of the tools, each in a folder of its own.
 
     Args:
         folder: an empty one to work in.
@@ -26,8 +38,8 @@ def build_wheels(folder: Path, url: str = "") -> tuple[Path, Path]:
     listed = subprocess.run([*_FILES, *_SOURCES, *_PAGES], cwd=ROOT, capture_output=True, check=True).stdout
     packed = subprocess.run(["tar", "-c", "-T", "-"], cwd=ROOT, input=listed, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=packed, check=True)
-    plugin, tools = folder / "plugin", folder / "tools"
-    for project, site in ((source, plugin), (source / "vllm_spec_tools", tools)):
+    wheels = []
+    for project, site in ((source, folder / "plugin"), (source / "vllm_spec_tools", folder / "tools")):
         done = subprocess.run(
             [sys.executable, "-c", _BUILD.format(str(site))],
             cwd=project,
@@ -36,11 +48,8 @@ def build_wheels(folder: Path, url: str = "") -> tuple[Path, Path]:
             text=True,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        (wheel,) = site.glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(site)
-        wheel.unlink()
-    return plugin, tools
+        wheels += site.glob("*.whl")
+    return wheels
 
 
 def run_installed(sites: tuple[Path, ...], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

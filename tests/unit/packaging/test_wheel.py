@@ -1,8 +1,12 @@
 """The wheels have all that servers and commands need outside a checkout."""
 
 import re
+import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ from typer.testing import CliRunner
 
 import vllm_spec_plugin
 import vllm_spec_tools
-from tests.wheel import build_wheels, run_installed
+from tests.wheel import build_files, build_wheels, run_installed
 from vllm_spec_plugin.command import main
 from vllm_spec_tools.cli.errors import EXTRAS, Commands
 
@@ -60,6 +64,37 @@ def test_the_package_page_has_no_link_that_leads_nowhere(installed, tmp_path):
     assert known.count("](https://example.org/o/n/raw/HEAD/docs/") == pictures
     assert "Project-URL: Repository, https://example.org/o/n\n" in known
     assert "Project-URL" not in unknown
+
+
+def test_both_wheels_install_into_a_clean_environment_and_leave_nothing_behind(tmp_path):
+    """vLLM and other dependencies are those of the tests, after the wheels on the path."""
+    folder, python = tmp_path / "environment", tmp_path / "environment/bin/python"
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+
+    def run(*words):
+        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    def pip(*words):
+        done = run(sys.executable, "-m", "pip", "--python", python, *words, "--disable-pip-version-check")
+        assert done.returncode == 0, done.stderr
+
+    pip("install", "--no-index", "--no-deps", *build_files(tmp_path))
+    others = site / "others.pth"
+    others.write_text(sysconfig.get_path("purelib") + "\n")
+    shown = run(folder / "bin/vllm-spec", "--version")
+    assert vllm_spec_plugin.__version__ in shown.stdout, shown.stderr
+    code = "import vllm_spec_plugin, vllm_spec_tools; print(vllm_spec_plugin.__file__, vllm_spec_tools.__file__)"
+    assert run(python, "-c", code).stdout.count(str(site)) == 2
+    found = [entry for one in distributions(path=[str(site)]) for entry in one.entry_points]
+    assert {entry.group for entry in found} >= {"console_scripts", "vllm.general_plugins"}
+    written = run(folder / "bin/vllm-spec", "init", "suffix", "--out", "plugin.yaml")
+    assert written.returncode == 0, written.stderr
+    others.unlink()
+    pip("uninstall", "-y", "vllm-spec-plugin", "vllm-spec-tools")
+    assert not list(site.iterdir())
+    assert not list(folder.glob("bin/vllm-spec*"))
 
 
 @pytest.mark.parametrize(("module", "extra"), EXTRAS.items())
