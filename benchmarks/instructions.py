@@ -1,14 +1,6 @@
-"""Writes instructions from templates, for training drafters of a chat model and for measuring them: no text of others.
+"""Instructions from templates, for training drafters of a chat model and for measuring them: no text of others."""
 
-python -m benchmarks.instructions train 400 > train.jsonl     chats to answer
-python -m benchmarks.instructions bench 12 > bench.jsonl      per workload, with predictions of edits, and schemas of
-                                                              structured outputs; other contents
-python -m benchmarks.instructions bench 12 0.7                the same at another temperature
-"""
-
-import json
 import random
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -191,12 +183,11 @@ WORKLOADS: dict[str, Callable[[random.Random], Chat]] = {
 STRUCTURED: dict[str, Callable[[random.Random], Chat]] = {"structured": structured}
 
 
-def instructions(purpose: str, count: int, temperature: float = 0.0) -> Iterator[dict[str, Any]]:
+def instructions(purpose: str, count: int) -> Iterator[dict[str, Any]]:
     """Returns entries of a file of prompts.
 
     Args:
         purpose: "train": `count` different chats; "bench": `count` others per workload, with predictions and schemas.
-        temperature: of "bench"; above 0 it is part of the workload's name.
     """
     is_bench = purpose == "bench"
     others = instructions("train", _MOST_TRAINED) if is_bench else ()
@@ -209,11 +200,4 @@ def instructions(purpose: str, count: int, temperature: float = 0.0) -> Iterator
             made = makers[name](rng)
         seen.add(made["asked"])
         entry: dict[str, Any] = {"messages": [{"role": "user", "content": made.pop("asked")}]}
-        if temperature:
-            name, made = f"{name} at {temperature:g}", made | {"temperature": temperature}
         yield entry if purpose == "train" else {**entry, "workload": name, **made}
-
-
-if __name__ == "__main__":
-    for entry in instructions(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:])):
-        print(json.dumps(entry))
