@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks import real_model
 from benchmarks.__main__ import app
-from benchmarks.category_figures import by_category, latencies, lengths
-from benchmarks.commands import real_model as command
+from benchmarks.category_figures import by_category, latencies, lengths, origins
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.arms import base_of, plan_arms
@@ -50,8 +49,11 @@ def test_nothing_that_is_measured_is_trained_on(folder: Path, tmp_path: Path) ->
     assert {prompt.max_tokens for prompt in measured} == {128}
     assert {len(prompt.turns) for prompt in measured if prompt.workload == "mt_bench"} == {1}
     asked = {prompt.prompt or (prompt.messages or [])[0].content for prompt in measured}
-    for name in ("edits", "structured"):
-        asked |= {(one.messages or [])[0].content for one in read_prompts([tmp_path / f"work/{name}.jsonl"])}
+    for name, key in (("edits", "prediction"), ("structured", "output_schema")):
+        own = read_prompts([tmp_path / f"work/{name}.jsonl"])
+        assert len(own) == real_model.PER_CATEGORY
+        assert all(getattr(one, key) for one in own)
+        asked |= {(one.messages or [])[0].content for one in own}
     lines = [json.loads(line) for line in (tmp_path / "work/train.jsonl").read_text().splitlines()]
     trained = {line.get("prompt") or line["messages"][0]["content"] for line in lines}
     # Of mt_bench there are 40, of the seven others 20.
@@ -109,14 +111,15 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
     assert [line[1] for line in asked] == ["train-eagle3", "bench", "bench", "bench"]
     assert asked[2][asked[2].index("--prompt-temperature") + 1] == "0.7"
     assert asked[2][asked[2].index("--levels") + 1] == "4"
+    assert {line[line.index("--rounds") + 1] for line in asked[1:]} == {"1"}
     assert json.loads((work / "text-0-1.json").read_text())["measurements"] == [
         {"metric": "tokens_per_second", "value": 1.0}
     ]
     assert not list(work.glob("*.new*"))
     (work / "head-0-4.json").unlink()
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, words[:-2]).exit_code == 0
     assert len(asked) == 5
-    assert command.real_model.__doc__
+    assert asked[4][asked[4].index("--rounds") + 1] == "5"
 
 
 def test_an_unknown_cell_is_refused(folder: Path) -> None:
@@ -179,4 +182,19 @@ def test_lengths_and_latencies() -> None:
         "| no speculation | 100/300 | 100/300 | 75.0/50.0 | 75.0/50.0 |",
         "| a | 100/300 | -/- | 50.0/50.0 | -/- |",
         "| b | 100/300 | -/- | 25.0/50.0 | -/- |",
+    ]
+
+
+def test_where_a_cell_was_measured_and_what_disturbed_it() -> None:
+    run = run_of({"no speculation": ((10, 10, 10), (20, 20, 20)), "a": ((20, 21, 19), (20, 22, 18))})
+    for number, cell in enumerate(run["cells"]):
+        cell["disturbed_rounds"] = number
+    origin = {
+        "machine": {"cores": 1, "cpu": "some CPU"},
+        "date": "2026-11-29T10:00:00",
+        "commit": "0123456789ab",
+        "versions": {},
+    }
+    assert origins(["real_model/text-0-1.json"], [run | {"provenance": origin}]).splitlines()[2:] == [
+        "| text-0-1 | 1 core of some CPU | 2026-11-29 | 012345678 | 12 | 6 |"
     ]
