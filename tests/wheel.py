@@ -38,7 +38,7 @@ def build_files(folder: Path, url: str = "") -> list[Path]:
     listed = subprocess.run([*_FILES, *_SOURCES, *_PAGES], cwd=ROOT, capture_output=True, check=True).stdout
     packed = subprocess.run(["tar", "-c", "-T", "-"], cwd=ROOT, input=listed, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=packed, check=True)
-    wheels = []
+    wheels = list[Path]()
     for project, site in ((source, folder / "plugin"), (source / "vllm_spec_tools", folder / "tools")):
         done = subprocess.run(
             [sys.executable, "-c", _BUILD.format(str(site))],

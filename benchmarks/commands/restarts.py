@@ -55,8 +55,9 @@ def restarts(
         client = openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
         name = client.models.list().data[0].id
         before, start = server.metrics(), time.perf_counter()
-        kind = {"temperature": 0.0, "max_tokens": tokens, "extra_body": {"ignore_eos": True}}
-        client.completions.create(model=name, prompt=prompt, **kind)
+        client.completions.create(
+            model=name, prompt=prompt, temperature=0.0, max_tokens=tokens, extra_body={"ignore_eos": True}
+        )
         seconds, after = time.perf_counter() - start, server.metrics()
         counts = {name: after.get(key, 0.0) - before.get(key, 0.0) for name, key in names.items()}
         return {"seconds": seconds, **counts}
@@ -65,8 +66,11 @@ def restarts(
         kept, path = Path(name) / "memory", Path(name) / "plugin.yaml"
         sections["draft_length"]["memory"] = str(kept)
         path.write_text(yaml.safe_dump(sections))
-        options = {"extra_args": tuple(engine or ()), "environment": {"VLLM_SPEC_MEMORY": "1"}}
-        with Server(target, path, **options) as server:
+
+        def serve() -> Server:
+            return Server(target, path, extra_args=tuple(engine or ()), environment={"VLLM_SPEC_MEMORY": "1"})
+
+        with serve() as server:
             for number in range(taught):
                 ask(server, others[number % len(others)])
             measured.add(BEFORE, "first request", 1, 0, ask(server, first))
@@ -77,7 +81,7 @@ def restarts(
                 shutil.rmtree(kept)
                 if kind == WARM:
                     shutil.copytree(learned, kept)
-                with Server(target, path, **options) as server:
+                with serve() as server:
                     measured.add(kind, "first request", 1, number, ask(server, first))
     metrics = ("seconds", *names)
     rows = [

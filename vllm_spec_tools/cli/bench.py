@@ -210,7 +210,7 @@ def bench(
                 raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
             arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
             subject = {"arms": list(arms), "load": plan, "options": options, "eager": enforce_eager}
-            file = runs and RunFile(runs, subject)
+            file = None if runs is None else RunFile(runs, subject)
             work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time, file)
         drafts = dict.fromkeys(draft for one in work.arms.values() for draft in one.plan.draft_models)
         models = {"target": source} | {f"draft {i}" if i > 1 else "draft": draft for i, draft in enumerate(drafts, 1)}

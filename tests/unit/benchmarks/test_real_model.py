@@ -26,7 +26,7 @@ CATEGORIES = ["mt_bench", "translation", "summarization", "qa", "math_reasoning"
 def folder(tmp_path: Path) -> Path:
     """Data sets of 20 rows per category, of which 16 are measured; one is gzipped."""
     (tmp_path / "sets").mkdir()
-    files = {
+    files: dict[str, list[Any]] = {
         "spec_bench": [{"category": kind, "turns": [f"{kind} {i}?", "More?"]} for kind in KINDS for i in range(20)],
         "human_eval": [{"task_id": f"HumanEval/{i}", "prompt": f"def f{i}():"} for i in range(20)],
         "gsm8k_200": [{"question": f"How many, {i}?", "answer": "4"} for i in range(20)],
