@@ -47,7 +47,7 @@ def real_model(
         if status := subprocess.run([program, *words], cwd=work, check=False).returncode:
             raise typer.Exit(status)
 
-    if any(one.part == "head" for one in wanted) and not (work / "head/model.safetensors").is_file():
+    if any(one.part in ("head", "cascade") for one in wanted) and not (work / "head/model.safetensors").is_file():
         options = [word for option in HEAD.items() for word in option]
         run("train-eagle3", "--model", model, "--data", "train.jsonl", *options, "--out", "head")
     for one in wanted:
