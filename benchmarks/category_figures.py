@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vllm_spec_tools.report import Measurements, Ratio, show_percentiles, show_spread
+from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, show_percentiles, show_spread
 from vllm_spec_tools.report.provenance import machine_text
 from vllm_spec_tools.report.table import markdown_table
 
@@ -57,6 +57,23 @@ def latencies(runs: Sequence[Run]) -> str:
                 row.append(show_percentiles(map(_median, shares)))
         rows.append(row)
     return markdown_table(rows)
+
+
+def means(runs: Sequence[Run]) -> list[Chart]:
+    """Returns a chart per temperature: the mean over categories of the throughput over no speculation, by streams."""
+    by_temperature: dict[str, dict[str, dict[int, Ratio]]] = {}
+    for run in runs:
+        arguments, level = run["provenance"]["arguments"], run["cells"][0]["streams"]
+        lines = by_temperature.setdefault(arguments[arguments.index("--prompt-temperature") + 1], {})
+        for arm in run["arms"][1:]:
+            lines.setdefault(_name(arm), {})[level] = _ratios(run, arm, _categories(runs))[0]
+    charts = []
+    for temperature, lines in sorted(by_temperature.items()):
+        levels = sorted({level for points in lines.values() for level in points})
+        none = Line("no speculation", dict.fromkeys(levels, 1.0), "reference")
+        drawn = [none, *(Line(name, dict(sorted(points.items()))) for name, points in lines.items())]
+        charts.append(Chart(f"temperature {temperature}", "concurrent streams", "tokens/s over no speculation", drawn))
+    return charts
 
 
 def origins(names: Sequence[str], runs: Sequence[Run]) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.category_figures import by_category, latencies, lengths, origins
+from benchmarks.category_figures import by_category, latencies, lengths, means, origins
 from benchmarks.token_picture import token_picture
 from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
@@ -245,7 +245,14 @@ def source(figures: Figures) -> str:
 
 
 def draw(figures: Figures) -> bytes:
-    """Returns a PNG with throughput over no speculation and the time per output token, by streams."""
+    """Returns a PNG with throughput over no speculation, by streams.
+
+    Of categories of prompts it has their mean per temperature, else also the time per output token.
+    """
+    origin, own = figures.runs[0]["provenance"], {HASH_KEY: hash_of(figures.names)}
+    title = f"{models_text(origin)}; {machine_text(origin, short=True)}, {origin['date'][:10]}"
+    if len(figures.workloads) > 1:
+        return picture(means(figures.runs), "Mean over categories of prompts", title, own)
     speed, time = [], []
     for arm in (figures.reference, *figures.arms):
         role: Any = {figures.reference: "reference", "optimal": "main"}.get(arm, "other")
@@ -255,13 +262,11 @@ def draw(figures: Figures) -> bytes:
         }
         speed.append(Line(arm, spreads, role))
         time.append(Line(arm, {level: 1e3 * cell["tpot"]["p50"] for level, cell in cells.items()}, role))
-    origin = figures.runs[0]["provenance"]
     charts = [
         Chart("throughput", "concurrent streams", f"tokens/s over {figures.reference}", speed),
         Chart("time per output token", "concurrent streams", "TPOT, ms", time),
     ]
-    title = f"{models_text(origin)}; {machine_text(origin, short=True)}, {origin['date'][:10]}"
-    return picture(charts, "Speculative decoding under load", title, {HASH_KEY: hash_of(figures.names)})
+    return picture(charts, "Speculative decoding under load", title, own)
 
 
 def tokens(figures: Figures) -> str:
@@ -282,7 +287,8 @@ def svg_of(figures: Figures) -> Path:
 
 def picture_of(figures: Figures) -> Path:
     """Returns the path of the picture of some results."""
-    return RESULTS / (Path(figures.names[0]).stem + ".png")
+    first = Path(figures.names[0])
+    return RESULTS / (f"{first.parent}.png" if first.parent.name else f"{first.stem}.png")
 
 
 def hash_of(names: Sequence[str]) -> str:

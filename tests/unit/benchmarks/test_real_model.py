@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks import real_model
 from benchmarks.__main__ import app
-from benchmarks.category_figures import by_category, latencies, lengths, origins
+from benchmarks.category_figures import by_category, latencies, lengths, means, origins
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.arms import base_of, plan_arms
@@ -183,6 +183,21 @@ def test_lengths_and_latencies() -> None:
         "| a | 100/300 | -/- | 50.0/50.0 | -/- |",
         "| b | 100/300 | -/- | 25.0/50.0 | -/- |",
     ]
+
+
+def test_the_chart_has_the_mean_by_temperature_and_streams() -> None:
+    runs = []
+    for temperature, streams in (("0", 4), ("0.7", 1), ("0", 1)):
+        speeds = {"no speculation": ((10, 10, 10), (20, 20, 20)), "a": ((10, 20, 20), (40 * streams,) * 3)}
+        arguments = ["bench", "--prompt-temperature", temperature]
+        runs.append(run_of(speeds, streams) | {"provenance": {"arguments": arguments}})
+    cold, warm = means(runs)
+    assert (cold.title, warm.title) == ("temperature 0", "temperature 0.7")
+    assert [line.name for line in cold.lines] == ["no speculation", "a"]
+    found = {level: ratio.median for level, ratio in cold.lines[1].points.items()}  # type: ignore[union-attr]
+    assert found == {1: pytest.approx(2.0), 4: pytest.approx(4.0)}
+    assert list(cold.lines[1].points) == [1, 4]
+    assert list(warm.lines[1].points) == [1]
 
 
 def test_where_a_cell_was_measured_and_what_disturbed_it() -> None:
