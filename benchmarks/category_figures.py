@@ -17,12 +17,19 @@ _SAID = ", suffix_decoding_max_cached_requests = 0"
 def by_category(runs: Sequence[Run]) -> str:
     """Returns tokens per second over no speculation in the same run, and their mean; the fastest arm is bold."""
     categories = _categories(runs)
-    found = {arm: _ratios(run, arm, categories) for run in runs for arm in run["arms"][1:]}
-    fastest = [max(found, key=lambda arm: found[arm][column].median) for column in range(1 + len(categories))]
+    mean = [] if len(categories) == 1 else ["mean"]
+    found = {arm: _ratios(run, arm, categories)[1 - len(mean) :] for run in runs for arm in run["arms"][1:]}
+    fastest = [max(found, key=lambda arm: found[arm][column].median) for column in range(len(mean) + len(categories))]
     rounds = sorted({cell["rounds"] for run in runs for cell in run["cells"]})
-    rows = [[f"over no speculation, {' or '.join(map(str, rounds))} rounds", "mean", *categories]]
+    rows = [[f"over no speculation, {' or '.join(map(str, rounds))} rounds", *mean, *categories]]
     reference = _cells(runs[0], runs[0]["arms"][0])
-    rows.append(["no speculation, tokens/s", "", *(f"{reference[one][_SPEED]['median']:.0f}" for one in categories)])
+    rows.append(
+        [
+            "no speculation, tokens/s",
+            *([""] * len(mean)),
+            *(f"{reference[one][_SPEED]['median']:.0f}" for one in categories),
+        ]
+    )
     for arm, ratios in found.items():
         shown = [_shown(ratio, is_fastest=arm == fastest[column]) for column, ratio in enumerate(ratios)]
         rows.append([_name(arm), *shown])

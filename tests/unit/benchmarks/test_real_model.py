@@ -173,6 +173,15 @@ def test_ratios_are_over_the_same_runs_reference_and_the_fastest_is_bold() -> No
     ]
 
 
+def test_one_category_has_no_mean() -> None:
+    run = run_of({"no speculation": ((10, 10, 10), (20, 20, 20)), "a": ((20, 21, 19), (20, 22, 18))})
+    run["cells"] = [cell for cell in run["cells"] if cell["workload"] == "rag"]
+    assert by_category([run]).splitlines()[::2] == [
+        "| over no speculation, 3 rounds | rag |",
+        "| no speculation, tokens/s | 20 |",
+    ]
+
+
 def test_lengths_and_latencies() -> None:
     assert lengths(RUNS).splitlines()[2:] == ["| a | 2.50 (1.25) | 2.50 (1.25) |", "| b | 2.50 (1.25) | 2.50 (1.25) |"]
     four = run_of({"no speculation": ((10, 10, 10), (20, 20, 20))}, streams=4)
