@@ -17,7 +17,7 @@ _SPEC_BENCH = ("translation", "summarization", "qa", "math_reasoning", "rag")
 _MT_BENCH = "mt_bench"
 _NUM_GSM8K = 200
 _SEED = 0
-CONFIGS = Path(__file__).parent / "configs/smollm2"
+CONFIGS, HEAD = (Path(__file__).parent / kind / "smollm2" for kind in ("configs", "heads"))
 
 # vLLM's draft lengths by batch size; of a head and of n-grams.
 _TABLES = {"eagle3": [[1, 2, 3], [3, 8, 2], [9, 1024, 1]], "ngram": [[1, 2, 4], [3, 8, 2], [9, 1024, 0]]}
@@ -74,7 +74,7 @@ PARTS = {
 TEMPERATURES = (0.0, 0.7)
 # Rounds, and output tokens per stream and round, by streams.
 STREAMS = {1: (7, 192), 4: (5, 128), 16: (5, 64)}
-HEAD = {"--self-distill": "400k", "--draft-vocab": "8192", "--steps": "1000", "--batch-tokens": "1024"}
+TRAINING = {"--self-distill": "400k", "--draft-vocab": "8192", "--steps": "1000", "--batch-tokens": "1024"}
 ENGINE = ("--max-model-len", "2048", "--kv-cache-memory-bytes", "600000000", "--gpu-memory-utilization", "0.01",
           "--no-enable-prefix-caching")  # fmt: skip
 

@@ -17,12 +17,14 @@ def real_model(
     work: Annotated[Path, typer.Option(help="Folder for prompts, the head and results.")] = Path("results/real_model"),
     model: Annotated[str, typer.Option(help="The target.")] = "smollm2",
     rounds: Annotated[int | None, typer.Option(min=1, help="Fewer rounds than the page's.")] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train the EAGLE-3 head; else it is the repository's.")
+    ] = False,
 ) -> None:
     """Measure what docs/real_model.md shows; after an interrupt, the same command goes on.
 
     Cells are PART-TEMPERATURE-STREAMS. A cell's results are written when it ends; a cell that has results is not
-    measured again. Run it under `taskset -c 0`, other cells on other cores. The EAGLE-3 head is trained first if a cell
-    needs it.
+    measured again. Run it under `taskset -c 0`, other cells on other cores.
     """
     import json
     import shutil
@@ -30,7 +32,7 @@ def real_model(
     import sys
     from importlib.util import find_spec
 
-    from benchmarks.real_model import CONFIGS, HEAD, PARTS, cells, shortened, write_prompts
+    from benchmarks.real_model import CONFIGS, HEAD, PARTS, TRAINING, cells, shortened, write_prompts
     from vllm_spec_plugin.schema.errors import UserError
 
     known = {one.name: one for one in cells()}
@@ -47,9 +49,11 @@ def real_model(
         if status := subprocess.run([program, *words], cwd=work, check=False).returncode:
             raise typer.Exit(status)
 
-    if any(one.part in ("head", "cascade") for one in wanted) and not (work / "head/model.safetensors").is_file():
-        options = [word for option in HEAD.items() for word in option]
+    if train:
+        options = [word for option in TRAINING.items() for word in option]
         run("train-eagle3", "--model", model, "--data", "train.jsonl", *options, "--out", "head")
+    elif not (work / "head").exists():
+        shutil.copytree(HEAD, work / "head")
     for one in wanted:
         results, new = work / f"{one.name}.json", work / f"{one.name}.new.json"
         if results.is_file():

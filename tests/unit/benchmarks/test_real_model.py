@@ -99,27 +99,27 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
             new = cwd / words[words.index("--json") + 1]
             rows = [{"metric": metric, "value": 1.0} for metric in ("tokens_per_second", "ttft_p50")]
             new.write_text(json.dumps({"measurements": rows, "cells": []}))
-        else:
-            (cwd / "head").mkdir()
-            (cwd / "head/model.safetensors").touch()
         return Done()
 
     monkeypatch.setattr("subprocess.run", run)
     work = tmp_path / "work"
     words = ["real-model", str(folder), "text-0-1", "head-0.7-4", "head-0-4", "--work", str(work), "--rounds", "1"]
     assert CliRunner().invoke(app, words).exit_code == 0
-    assert [line[1] for line in asked] == ["train-eagle3", "bench", "bench", "bench"]
-    assert asked[2][asked[2].index("--prompt-temperature") + 1] == "0.7"
-    assert asked[2][asked[2].index("--levels") + 1] == "4"
-    assert {line[line.index("--rounds") + 1] for line in asked[1:]} == {"1"}
+    assert [line[1] for line in asked] == ["bench", "bench", "bench"]
+    assert (work / "head/config.json").read_text() == (real_model.HEAD / "config.json").read_text()
+    assert asked[1][asked[1].index("--prompt-temperature") + 1] == "0.7"
+    assert asked[1][asked[1].index("--levels") + 1] == "4"
+    assert {line[line.index("--rounds") + 1] for line in asked} == {"1"}
     assert json.loads((work / "text-0-1.json").read_text())["measurements"] == [
         {"metric": "tokens_per_second", "value": 1.0}
     ]
     assert not list(work.glob("*.new*"))
     (work / "head-0-4.json").unlink()
     assert CliRunner().invoke(app, words[:-2]).exit_code == 0
-    assert len(asked) == 5
-    assert asked[4][asked[4].index("--rounds") + 1] == "5"
+    assert len(asked) == 4
+    assert asked[3][asked[3].index("--rounds") + 1] == "5"
+    assert CliRunner().invoke(app, [*words, "--train"]).exit_code == 0
+    assert asked[4][1:4] == ["train-eagle3", "--model", "smollm2"]
 
 
 def test_an_unknown_cell_is_refused(folder: Path) -> None:
