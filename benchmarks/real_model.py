@@ -174,7 +174,11 @@ def write_prompts(folder: Path, work: Path) -> None:
         (work / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def shortened(results: Row) -> Row:
-    """Returns results of `bench` with the throughput of each round only; other figures are medians in its cells."""
-    kept = [row for row in results["measurements"] if row["metric"] == "tokens_per_second"]
-    return results | {"measurements": kept}
+def shortened(results: str, work: Path) -> str:
+    """Returns results of `bench` with paths relative to `work`, and of measurements the throughput only.
+
+    Other figures are in its cells as medians.
+    """
+    found = json.loads(results.replace(f"{work.resolve()}/", ""))
+    found["measurements"] = [row for row in found["measurements"] if row["metric"] == "tokens_per_second"]
+    return json.dumps(found)

@@ -26,7 +26,6 @@ def real_model(
     Cells are PART-TEMPERATURE-STREAMS. A cell's results are written when it ends; a cell that has results is not
     measured again. Run it under `taskset -c 0`, other cells on other cores.
     """
-    import json
     import shutil
     import subprocess
     import sys
@@ -61,5 +60,5 @@ def real_model(
             continue
         needed = PARTS[one.part].needs
         run(*one.command(model, rounds=rounds, has_needs=not needed or find_spec(needed) is not None))
-        new.write_text(json.dumps(shortened(json.loads(new.read_text()))))
+        new.write_text(shortened(new.read_text(), work))
         new.replace(results)

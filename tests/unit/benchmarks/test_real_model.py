@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
         if "bench" in words:
             new = cwd / words[words.index("--json") + 1]
             rows = [{"metric": metric, "value": 1.0} for metric in ("tokens_per_second", "ttft_p50")]
-            new.write_text(json.dumps({"measurements": rows, "cells": []}))
+            new.write_text(json.dumps({"measurements": rows, "model": str(cwd.resolve() / "head")}))
         return Done()
 
     monkeypatch.setattr("subprocess.run", run)
@@ -110,9 +111,10 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
     assert asked[1][asked[1].index("--prompt-temperature") + 1] == "0.7"
     assert asked[1][asked[1].index("--levels") + 1] == "4"
     assert {line[line.index("--rounds") + 1] for line in asked} == {"1"}
-    assert json.loads((work / "text-0-1.json").read_text())["measurements"] == [
-        {"metric": "tokens_per_second", "value": 1.0}
-    ]
+    assert json.loads((work / "text-0-1.json").read_text()) == {
+        "measurements": [{"metric": "tokens_per_second", "value": 1.0}],
+        "model": "head",
+    }
     assert not list(work.glob("*.new*"))
     (work / "head-0-4.json").unlink()
     assert CliRunner().invoke(app, words[:-2]).exit_code == 0
@@ -128,7 +130,7 @@ def test_an_unknown_cell_is_refused(folder: Path) -> None:
     assert "CELL: got text-9; allowed: text-0-1, text-0-4" in result.output
 
 
-def run_of(speeds: dict[str, tuple[tuple[float, ...], ...]], streams: int = 1) -> dict[str, Any]:
+def run_of(speeds: Mapping[str, tuple[tuple[float, ...], ...]], streams: int = 1) -> dict[str, Any]:
     """Results of arms in two categories, three rounds each."""
     categories = ("qa", "rag")
     cells, rows = [], []

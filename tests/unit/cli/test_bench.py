@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.running import assert_mistake, run
-from tests.unit.tools.bench.load.cases import results
+from tests.unit.tools.bench.load.cases import results, steady
+from tests.unit.tools.bench.load.cases import run as one_run
 from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench.load import sweep
 from vllm_spec_tools.bench.load.sweep import Agreement, SweepPlan, SweepResults
+from vllm_spec_tools.bench.run_file import RunFile
 
 
 def no_engines(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
@@ -38,14 +40,27 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     asked.found = results()
 
     def run_nothing(
-        arms: dict[str, Any], engines: Any, plan: SweepPlan, *rest: Any, one_at_a_time: bool
+        arms: dict[str, Any], engines: Any, plan: SweepPlan, *rest: Any, one_at_a_time: bool, file: RunFile | None
     ) -> SweepResults:
-        asked.arms, asked.plan = list(arms), plan
+        asked.arms, asked.plan, asked.file = list(arms), plan, file
         assert asked.one_at_a_time == one_at_a_time
         return asked.found
 
     monkeypatch.setattr(sweep, "run_sweep", run_nothing)
     return asked
+
+
+def test_runs_are_kept_in_a_file_of_this_command(tmp_path: Path, swept: SimpleNamespace) -> None:
+    words = ("bench", "--arm", "stock:ngram", "--levels", "1", "--rounds", "3", "--runs", tmp_path / "runs")
+    assert run(*words).exit_code == 0
+    swept.file.add(one_run("no speculation", [steady(10.0)]))
+    assert run(*words).exit_code == 0
+    assert len(swept.file.kept) == 1
+    refused = run(*words, "--seed", "1")
+    assert refused.exit_code == 2
+    assert "has runs of a command with other load" in refused.stderr
+    refused = run("bench", "--recommend", "--runs", tmp_path / "runs", "--prompts", tmp_path / "none")
+    assert (refused.exit_code, "--runs: allowed: without --recommend" in refused.stderr) == (2, True)
 
 
 def test_structured_outputs_are_built_in_but_no_default_and_a_file_may_have_them(
