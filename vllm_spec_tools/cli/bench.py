@@ -209,7 +209,8 @@ def bench(
             if any(name == EQUAL for name, _ in plan.cells) and not one_at_a_time:
                 raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
             arms = plan_arms(arm or _ARMS, base_of(proposer, draft), folder)
-            subject = {"arms": list(arms), "load": plan, "options": options, "eager": enforce_eager}
+            speculation = {name: arm.plan.settings or arm.plan.speculative_config for name, arm in arms.items()}
+            subject = {"model": source, "arms": speculation, "load": plan, "options": options, "eager": enforce_eager}
             file = None if runs is None else RunFile(runs, subject)
             work = sweep.Sweep(arms, plan, functools.partial(NoiseGate, noise_budget_s), one_at_a_time, file)
         drafts = dict.fromkeys(draft for one in work.arms.values() for draft in one.plan.draft_models)

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.bench.load.cases import results, steady
 from tests.unit.tools.bench.load.cases import run as one_run
+from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench.load import sweep
 from vllm_spec_tools.bench.load.sweep import Agreement, SweepPlan, SweepResults
@@ -59,6 +60,8 @@ def test_runs_are_kept_in_a_file_of_this_command(tmp_path: Path, swept: SimpleNa
     refused = run(*words, "--seed", "1")
     assert refused.exit_code == 2
     assert "has runs of a command with other load" in refused.stderr
+    refused = run(*words, "--model", model_path("draft"))
+    assert (refused.exit_code, "with other model" in refused.stderr) == (2, True)
     refused = run("bench", "--recommend", "--runs", tmp_path / "runs", "--prompts", tmp_path / "none")
     assert (refused.exit_code, "--runs: allowed: without --recommend" in refused.stderr) == (2, True)
 
