@@ -1,7 +1,7 @@
 """Tables of a real model's results with a column per category of prompts, for `benchmarks.figures`."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, show_percentiles, show_spread
@@ -12,6 +12,14 @@ Run = Mapping[str, Any]
 _SPEED = "tokens_per_second"
 # In the name of an arm, what the page says once.
 _SAID = ", suffix_decoding_max_cached_requests = 0"
+
+
+def measured(runs: Iterable[Run]) -> Measurements:
+    """Returns the measurements of runs; of equal arms, workloads, levels and rounds the last one's."""
+    values = Measurements()
+    for row in (row for run in runs for row in run.get("measurements", ())):
+        values.add(row["arm"], row["workload"], row["level"], row["round"], {row["metric"]: row["value"]})
+    return values
 
 
 def by_category(runs: Sequence[Run]) -> str:
@@ -44,7 +52,9 @@ def lengths(runs: Sequence[Run]) -> str:
         length = cell["acceptance_length"]
         return "-" if length is None else f"{length:.2f} ({cell['draft_length']:.2f})"
 
-    return markdown_table([["acceptance length (drafted)", *categories], *_rows(runs, categories, show)])
+    arms = [(_name(arm), _cells(run, arm)) for run in runs for arm in run["arms"][1:]]
+    rows = [[name, *(show(cells[category]) for category in categories)] for name, cells in arms]
+    return markdown_table([["acceptance length (drafted)", *categories], *rows])
 
 
 def latencies(runs: Sequence[Run]) -> str:
@@ -101,10 +111,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 def _ratios(run: Run, arm: str, categories: Sequence[str]) -> list[Ratio]:
     """Returns the geometric mean over categories, then each category."""
-    values, reference = Measurements(), run["arms"][0]
-    for row in run["measurements"]:
-        values.add(row["arm"], row["workload"], row["level"], row["round"], {row["metric"]: row["value"]})
-    level = run["cells"][0]["streams"]
+    values, reference, level = measured([run]), run["arms"][0], run["cells"][0]["streams"]
     mean = values.mean_ratio([(arm, reference, category, level) for category in categories], _SPEED)
     own = [values.ratio(arm, reference, category, level, _SPEED) for category in categories]
     return [ratio for ratio in (mean, *own) if ratio is not None]
@@ -114,15 +121,6 @@ def _shown(ratio: Ratio, *, is_fastest: bool) -> str:
     median, *spread = show_spread(ratio).split(" ")
     text = " ".join([f"**{median}**" if is_fastest else median, *spread])
     return text + " ~" * (ratio.differs is False)
-
-
-def _rows(
-    runs: Sequence[Run], categories: Sequence[str], show: Callable[[Mapping[str, Any]], str]
-) -> Iterator[list[str]]:
-    for run in runs:
-        for arm in run["arms"][1:]:
-            cells = _cells(run, arm)
-            yield [_name(arm), *(show(cells[category]) for category in categories)]
 
 
 def _categories(runs: Sequence[Run]) -> list[str]:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.category_figures import by_category, latencies, lengths, means, origins
+from benchmarks.category_figures import by_category, latencies, lengths, means, measured, origins
 from benchmarks.token_picture import token_picture
-from vllm_spec_tools.report import Chart, Line, Measurements, Ratio, plural, show_percentiles, show_spread
+from vllm_spec_tools.report import Chart, Line, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import markdown_table
@@ -79,11 +79,7 @@ class Figures:
         self.cells = {(cell["arm"], cell["workload"], cell["streams"]): cell for cell in reversed(cells)}
         self.workloads = list(dict.fromkeys(cell["workload"] for cell in cells))
         self.levels = sorted({cell["streams"] for cell in cells})
-        self.values = Measurements()
-        for run in reversed(self.runs):
-            for row in run.get("measurements", ()):
-                value = {row["metric"]: row["value"]}
-                self.values.add(row["arm"], row["workload"], row["level"], row["round"], value)
+        self.values = measured(reversed(self.runs))
 
     def ratio(self, arm: str, other: str, workload: str, level: int) -> Ratio | None:
         """Returns an arm's throughput over another's, round by round."""

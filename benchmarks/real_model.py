@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its file of results, without the ending."""
+        """Returns the name of its file of results, without the ending."""
         return f"{self.part}-{self.temperature:g}-{self.streams}"
 
     def command(self, model: str, *, rounds: int | None, has_needs: bool) -> list[str]:
