@@ -20,6 +20,9 @@ _LEARNED = 64
 _MAX_DELAY = 0.15
 # Plans without drafts in a row after which drafting counts as off for a short time, and for long.
 _SHORT, _LONG = 7, 31
+# Every how many plans with drafts those of a drafter within the step are a token longer: what longer ones cost and gain
+# is not measured otherwise.
+_LONGER = 16
 
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -71,8 +74,8 @@ class OptimalControl:
         self._plans = Plans(len(proposers), self._acceptance.log_odds.shape[1])
         self.forecast: StepForecast | None = None
         self.off, self.least_acceptance = Off.NOT, 0.0
-        # Steps since the latest plan, and plans without drafts in a row.
-        self._num_unlearned = self._num_empty = 0
+        # Steps since the latest plan, plans without drafts in a row, and plans with drafts.
+        self._num_unlearned = self._num_empty = self._num_drafting = 0
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
@@ -118,6 +121,7 @@ class OptimalControl:
             self._num_unlearned,
             self._speedup,
             self._rows_per_request,
+            self._num_drafting % _LONGER == _LONGER - 1,
         )
         self._num_unlearned = 0
         self._rows.free()
@@ -125,6 +129,7 @@ class OptimalControl:
         self._speedup = value.tokens / value.seconds * plain / num_outputs
         self._rows_per_request = value.rows / len(requests)
         self._num_empty = 0 if value.positions else self._num_empty + 1
+        self._num_drafting += value.positions > 0
         self.off = Off.NOT if self._num_empty < _SHORT else Off.SHORT if self._num_empty < _LONG else Off.LONG
         self.forecast = StepForecast(value.tokens, value.seconds, num_outputs, plain, per_token)
         plans = self._plans

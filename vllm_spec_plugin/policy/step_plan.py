@@ -59,6 +59,7 @@ def plan_step(
     num_steps: int,
     speedup: float,
     rows_per_request: float,
+    is_longer: bool,
 ) -> tuple[Ints, Value, tuple[float, float, float]]:
     """Learns from outcomes, estimates and plans a step for n requests of L proposers.
 
@@ -78,6 +79,7 @@ def plan_step(
         num_steps: steps since the latest plan.
         speedup: of the latest plan, tokens per second over those of no drafts.
         rows_per_request: of the latest plan, draft tokens per request.
+        is_longer: whether drafts of `in_step` proposers are a token longer than planned.
 
     Returns:
         [n], plans as numbers whose digits, to the base L (K + 1), are proposer (K + 1) + length, the first place
@@ -117,6 +119,12 @@ def plan_step(
     row_seconds = (step[last] - step[first]) / (last - first)
     uneven = times.others[UNEVEN] if len(times.others) > UNEVEN and batch.base_tokens == num_requests else 0.0
     lengths, proposers, value = allocate(candidates, rate, row_seconds, uneven)
+    if is_longer and value.positions + num_requests <= most:
+        for i in range(num_requests):
+            for place in range(num_proposers):
+                proposer = proposers[i, place]
+                if 0 < lengths[i, place] < candidates.limits[i, proposer] and in_step[proposer]:
+                    lengths[i, place] += 1
     codes, base = np.zeros(num_requests, np.int64), num_proposers * (num_positions + 1)
     for i in range(num_requests):
         for place in range(num_proposers - 1, -1, -1):

@@ -70,6 +70,7 @@ class Server:
     jump: float = 0.0  # Seconds that a target step takes longer if there are drafts in it at all.
     hidden: float = 0.0  # Seconds of a step that drafts, beside those that the proposer reports.
     hidden_per_request: float = 0.0  # Of these, per request that is drafted for.
+    is_in_step: bool = False  # Whether the only proposer drafts within the step, which alone is timed.
     # Of drafts that are trees: the accepted nodes of one with that many.
     nodes: Callable[[np.random.Generator, int], tuple[int, ...]] | None = None
 
@@ -85,7 +86,8 @@ class Server:
 
 def control_for(server: Server) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
-    control = OptimalControl([ProposerTraits(server.most, server.nodes is not None) for _ in server.costs], 64, 2048)
+    traits = ProposerTraits(server.most, server.nodes is not None, server.is_in_step)
+    control = OptimalControl([traits] * len(server.costs), 64, 2048)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
 
@@ -220,6 +222,9 @@ def simulate(
             for done, factor in zip(drafting, noise[1:], strict=True)
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
+        passes = noisy[0].longest if server.is_in_step else 0
+        if server.is_in_step:
+            noisy = [Drafting(passes, noisy[0].num_drafted, 0, 0.0, is_timed=False)]
         num_tokens = num_requests + num_verified
         control.measured(
             MeasuredStep(
@@ -232,6 +237,7 @@ def simulate(
                 forecast=expected,
                 num_drafts=num_verified,
                 num_accepted=num_accepted,
+                drafter_passes=passes,
             )
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
