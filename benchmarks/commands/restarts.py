@@ -38,6 +38,7 @@ def restarts(
 
     from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.models import model_path
+    from vllm_spec_plugin.schema.errors import UserError
     from vllm_spec_tools.bench.prompts import PROMPTS
     from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.engines.model_source import model_source
@@ -75,6 +76,8 @@ def restarts(
                 ask(server, others[number % len(others)])
             measured.add(BEFORE, "first request", 1, 0, ask(server, first))
             time.sleep(2)  # what it learned is written a second after the last request at most
+        if not kept.is_dir():
+            raise UserError(f"{config}: the first server kept nothing; allowed: draft_length.policy: optimal")
         learned = shutil.copytree(kept, Path(name) / "learned")
         for number in range(count):
             for kind in (COLD, WARM)[:: -1 if number % 2 else 1]:
