@@ -44,6 +44,25 @@ def by_category(runs: Sequence[Run]) -> str:
     return markdown_table(rows).replace(r"\*\*", "**")
 
 
+def by_cell(runs: Sequence[Run]) -> str:
+    """Returns the mean over categories per temperature and number of streams; the fastest arm is bold."""
+    found: dict[str, dict[tuple[str, int], Ratio]] = {}
+    for run in runs:
+        for arm in run["arms"][1:]:
+            mean, *_ = _ratios(run, arm, _categories([run]))
+            found.setdefault(_name(arm), {})[_temperature(run), run["cells"][0]["streams"]] = mean
+    columns = sorted({column for ratios in found.values() for column in ratios})
+    fastest = {column: max(r[column].median for r in found.values() if column in r) for column in columns}
+    rows = [["temperature, streams", *(f"{temperature}, {streams}" for temperature, streams in columns)]]
+    for arm, ratios in found.items():
+        shown = [
+            _shown(ratios[column], is_fastest=ratios[column].median == fastest[column]) if column in ratios else "-"
+            for column in columns
+        ]
+        rows.append([arm, *shown])
+    return markdown_table(rows).replace(r"\*\*", "**")
+
+
 def lengths(runs: Sequence[Run]) -> str:
     """Returns the mean acceptance length, with draft tokens per request and step."""
     categories = _categories(runs)
@@ -80,8 +99,7 @@ def means(runs: Sequence[Run]) -> list[Chart]:
     """Returns a chart per temperature: the mean over categories of the throughput over no speculation, by streams."""
     by_temperature: dict[str, dict[str, dict[int, Ratio]]] = {}
     for run in runs:
-        arguments, level = run["provenance"]["arguments"], run["cells"][0]["streams"]
-        lines = by_temperature.setdefault(arguments[arguments.index("--prompt-temperature") + 1], {})
+        level, lines = run["cells"][0]["streams"], by_temperature.setdefault(_temperature(run), {})
         for arm in run["arms"][1:]:
             lines.setdefault(_name(arm), {})[level] = _ratios(run, arm, _categories(runs))[0]
     charts = []
@@ -102,6 +120,11 @@ def origins(names: Sequence[str], runs: Sequence[Run]) -> str:
         where = [machine_text(origin, short=True), origin["date"][:10], origin["commit"][:9]]
         rows.append([name.rpartition("/")[2].removesuffix(".json"), *where, str(total), str(disturbed)])
     return markdown_table(rows)
+
+
+def _temperature(run: Run) -> str:
+    arguments: Sequence[str] = run["provenance"]["arguments"]
+    return arguments[arguments.index("--prompt-temperature") + 1]
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.category_figures import by_category, latencies, lengths, means, measured, origins
+from benchmarks.category_figures import by_category, by_cell, latencies, lengths, means, measured, origins
 from benchmarks.token_picture import token_picture
 from vllm_spec_tools.report import Chart, Line, Ratio, plural, show_percentiles, show_spread
 from vllm_spec_tools.report.chart import picture
@@ -297,6 +297,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "over_vllm": over_vllm,
     "ttft": ttft,
     "by_category": lambda figures: by_category(figures.runs),
+    "by_cell": lambda figures: by_cell(figures.runs),
     "lengths": lambda figures: lengths(figures.runs),
     "latencies": lambda figures: latencies(figures.runs),
     "origins": lambda figures: origins(figures.names, figures.runs),
@@ -313,7 +314,8 @@ def parse(marker: str) -> tuple[str, Figures]:
     """Returns what a marker shows and its results."""
     kind, *words = shlex.split(marker)
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    return kind, Figures([word for word in words if "=" not in word], **options)
+    found = [sorted(RESULTS.glob(word)) if "*" in word else [RESULTS / word] for word in words if "=" not in word]
+    return kind, Figures([str(path.relative_to(RESULTS)) for paths in found for path in paths], **options)
 
 
 def markers(page: Path) -> list[str]:
@@ -328,7 +330,8 @@ def rendered(page: Path) -> str:
         kind, figures = parse(found[2])
         if kind == "picture":
             address = os.path.relpath(picture_of(figures), page.parent)
-            shown = f"![Throughput over no speculation, and time per output token]({address})"
+            what = ", mean over categories of prompts" if len(figures.workloads) > 1 else ", and time per output token"
+            shown = f"![Throughput over no speculation{what}]({address})"
         else:
             shown = SHOW[kind](figures)
         return f"{found[1]}\n{shown}\n\n{found[3]}"

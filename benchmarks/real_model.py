@@ -175,10 +175,10 @@ def write_prompts(folder: Path, work: Path) -> None:
 
 
 def shortened(results: str, work: Path) -> str:
-    """Returns results of `bench` with paths relative to `work`, and of measurements the throughput only.
+    """Returns results of `bench` with paths relative to `work` or the home, and of measurements the throughput only.
 
     Other figures are in its cells as medians.
     """
-    found = json.loads(results.replace(f"{work.resolve()}/", ""))
+    found = json.loads(results.replace(f"{work.resolve()}/", "").replace(f"{Path.home()}/", "~/"))
     found["measurements"] = [row for row in found["measurements"] if row["metric"] == "tokens_per_second"]
     return json.dumps(found)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from benchmarks import real_model
 from benchmarks.__main__ import app
-from benchmarks.category_figures import by_category, latencies, lengths, means, origins
+from benchmarks.category_figures import by_category, by_cell, latencies, lengths, means, origins
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.arms import base_of, plan_arms
@@ -99,7 +99,9 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
         if "bench" in words:
             new = cwd / words[words.index("--json") + 1]
             rows = [{"metric": metric, "value": 1.0} for metric in ("tokens_per_second", "ttft_p50")]
-            new.write_text(json.dumps({"measurements": rows, "model": str(cwd.resolve() / "head")}))
+            new.write_text(
+                json.dumps({"measurements": rows, "models": [str(cwd.resolve() / "head"), str(Path.home() / "a")]})
+            )
         return Done()
 
     monkeypatch.setattr("subprocess.run", run)
@@ -113,7 +115,7 @@ def test_results_are_kept_and_a_cell_that_has_some_is_not_measured_again(
     assert {line[line.index("--rounds") + 1] for line in asked} == {"1"}
     assert json.loads((work / "text-0-1.json").read_text()) == {
         "measurements": [{"metric": "tokens_per_second", "value": 1.0}],
-        "model": "head",
+        "models": ["head", "~/a"],
     }
     assert not list(work.glob("*.new*"))
     (work / "head-0-4.json").unlink()
@@ -172,6 +174,22 @@ def test_ratios_are_over_the_same_runs_reference_and_the_fastest_is_bold() -> No
         "| no speculation, tokens/s |  | 10 | 20 |",
         "| a | 1.41 (1.31-1.52) | **2.00** (1.90-2.10) | 1.00 (0.90-1.10) ~ |",
         "| b | **1.50** | 1.50 | **1.50** |",
+    ]
+
+
+def test_means_by_temperature_and_streams() -> None:
+    speeds = {"no speculation": ((10, 10, 10), (20, 20, 20)), "a": ((20, 21, 19), (20, 22, 18))}
+    others = {"no speculation": ((10, 10, 10), (20, 20, 20)), "b": ((15, 15, 15), (30, 30, 30))}
+    cells = [("0.7", 1, speeds), ("0", 16, speeds), ("0", 4, speeds), ("0", 4, others)]
+    runs = [
+        run_of(each, streams) | {"provenance": {"arguments": ["bench", "--prompt-temperature", temperature]}}
+        for temperature, streams, each in cells
+    ]
+    assert by_cell(runs).splitlines() == [
+        "| temperature, streams | 0, 4 | 0, 16 | 0.7, 1 |",
+        "|---|---|---|---|",
+        "| a | 1.41 (1.31-1.52) | **1.41** (1.31-1.52) | **1.41** (1.31-1.52) |",
+        "| b | **1.50** | - | - |",
     ]
 
 
