@@ -163,6 +163,10 @@ def read_natives(words: Sequence[str]) -> tuple[dict[str, Any], ...]:
         if kind != NATIVE:
             raise UserError(f"--arm {word}: with --recommend; allowed: vllm:JSON; proposers are --draft, --medusa ...")
         config = speculative_json(f"--arm {word}", text, EXAMPLE)
+        if "num_speculative_tokens" in config:
+            raise UserError(
+                f"--arm {word}: with --recommend, --tokens is the longest draft; allowed: no num_speculative_tokens"
+            )
         parsed = parse_config({"proposer": {"method": NATIVE, "config": config}}, f"--arm {word}").proposer
         assert isinstance(parsed, NativeConfig)
         own = parsed.resolved(Path.cwd()).config
