@@ -1,3 +1,3 @@
 """The plugin's version."""
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"

@@ -1,3 +1,3 @@
 """Commands for operators: checks, plans, benchmarks, certificates, training. Nothing that serves imports it."""
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
