@@ -72,7 +72,10 @@ def test_every_candidate_can_be_served(tokens: int) -> None:
     [
         (["vllm:eagle3"], "is not JSON"),
         (["vllm:[1]"], "has no method"),
-        (['vllm:{"method": "ngram", "num_speculative_tokens": 4}'], "--tokens is the longest draft; allowed: no num_speculative_tokens"),
+        (
+            ['vllm:{"method": "ngram", "num_speculative_tokens": 4}'],
+            "--tokens is the longest draft; allowed: no num_speculative_tokens",
+        ),
         (['vllm:{"method": "ngram"}', 'vllm:{"method": "ngram"}'], "each method once"),
         (["optimal"], "--arm optimal: with --recommend; allowed: vllm:JSON"),
     ],
