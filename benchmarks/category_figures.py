@@ -46,11 +46,7 @@ def by_category(runs: Sequence[Run]) -> str:
 
 def by_cell(runs: Sequence[Run]) -> str:
     """Returns the mean over categories per temperature and number of streams; the fastest arm is bold."""
-    found: dict[str, dict[tuple[str, int], Ratio]] = {}
-    for run in runs:
-        for arm in run["arms"][1:]:
-            mean, *_ = _ratios(run, arm, _categories([run]))
-            found.setdefault(_name(arm), {})[_temperature(run), run["cells"][0]["streams"]] = mean
+    found = _mean_ratios(runs)
     columns = sorted({column for ratios in found.values() for column in ratios})
     fastest = {column: max(r[column].median for r in found.values() if column in r) for column in columns}
     rows = [["temperature, streams", *(f"{temperature}, {streams}" for temperature, streams in columns)]]
@@ -98,10 +94,9 @@ def latencies(runs: Sequence[Run]) -> str:
 def means(runs: Sequence[Run]) -> list[Chart]:
     """Returns a chart per temperature: the mean over categories of the throughput over no speculation, by streams."""
     by_temperature: dict[str, dict[str, dict[int, Ratio]]] = {}
-    for run in runs:
-        level, lines = run["cells"][0]["streams"], by_temperature.setdefault(_temperature(run), {})
-        for arm in run["arms"][1:]:
-            lines.setdefault(_name(arm), {})[level] = _ratios(run, arm, _categories(runs))[0]
+    for arm, ratios in _mean_ratios(runs).items():
+        for (temperature, level), ratio in ratios.items():
+            by_temperature.setdefault(temperature, {}).setdefault(arm, {})[level] = ratio
     charts = []
     for temperature, lines in sorted(by_temperature.items()):
         levels = sorted({level for points in lines.values() for level in points})
@@ -122,9 +117,15 @@ def origins(names: Sequence[str], runs: Sequence[Run]) -> str:
     return markdown_table(rows)
 
 
-def _temperature(run: Run) -> str:
-    arguments: Sequence[str] = run["provenance"]["arguments"]
-    return arguments[arguments.index("--prompt-temperature") + 1]
+def _mean_ratios(runs: Sequence[Run]) -> dict[str, dict[tuple[str, int], Ratio]]:
+    """Returns by arm, then by temperature and number of streams, the mean over categories."""
+    found: dict[str, dict[tuple[str, int], Ratio]] = {}
+    for run in runs:
+        arguments, streams = run["provenance"]["arguments"], run["cells"][0]["streams"]
+        temperature = arguments[arguments.index("--prompt-temperature") + 1]
+        for arm in run["arms"][1:]:
+            found.setdefault(_name(arm), {})[temperature, streams] = _ratios(run, arm, _categories([run]))[0]
+    return found
 
 
 def _median(values: Sequence[float | None]) -> float | None:

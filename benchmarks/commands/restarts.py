@@ -77,7 +77,10 @@ def restarts(
             measured.add(BEFORE, "first request", 1, 0, ask(server, first))
             time.sleep(2)  # what it learned is written a second after the last request at most
         if not kept.is_dir():
-            raise UserError(f"{config}: the first server kept nothing; allowed: draft_length.policy: optimal")
+            raise UserError(
+                f"{config}: the first server kept nothing; allowed: draft_length.policy: optimal, and 64 steps or more "
+                "(--taught, --tokens)"
+            )
         learned = shutil.copytree(kept, Path(name) / "learned")
         for number in range(count):
             for kind in (COLD, WARM)[:: -1 if number % 2 else 1]:

@@ -20,8 +20,8 @@ _LEARNED = 64
 _MAX_DELAY = 0.15
 # Plans without drafts in a row after which drafting counts as off for a short time, and for long.
 _SHORT, _LONG = 7, 31
-# Every how many plans with drafts those of a drafter within the step are a token longer: what longer ones cost and gain
-# is not measured otherwise.
+# Plans with drafts of which one is a token longer than the best, for drafters whose time is part of the step: the cost
+# and gain of longer drafts are not measured otherwise.
 _LONGER = 16
 
 

@@ -44,7 +44,7 @@ class FakeServer:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What clients ask of fake servers."""
+    """Returns the completions that are requested, of fake servers."""
     found: list[dict[str, Any]] = []
     client = SimpleNamespace(
         models=SimpleNamespace(list=lambda: SimpleNamespace(data=[SimpleNamespace(id="target")])),

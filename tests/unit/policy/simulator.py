@@ -222,8 +222,9 @@ def simulate(
             for done, factor in zip(drafting, noise[1:], strict=True)
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
-        passes = noisy[0].longest if server.is_in_step else 0
+        passes = 0
         if server.is_in_step:
+            passes = noisy[0].longest
             noisy = [Drafting(passes, noisy[0].num_drafted, 0, 0.0, is_timed=False)]
         num_tokens = num_requests + num_verified
         control.measured(

@@ -52,7 +52,7 @@ def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: f
 @pytest.mark.parametrize("alphas", [[0.6], [0.2], [0.5] * 4], ids=str)
 @pytest.mark.parametrize("kind", ["memory", "cores"])
 def test_a_drafter_within_the_step_comes_as_near(kind: str, alphas: list[float], full: bool) -> None:
-    """Its passes are a fifth or a third of what the prior says, and only the whole step is timed. Six seeds."""
+    """Its passes take a fifth of the prior's time, and only whole steps are timed. Six seeds."""
     if not full and alphas != [0.6]:
         pytest.skip("a full-size test")
     server = _in_step(kind, 0.02)
