@@ -60,16 +60,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_warm_and_cold_starts_take_turns_after_one_that_learns(asked: list[dict[str, Any]], tmp_path: Path) -> None:
     config, results = tmp_path / "plugin.yaml", tmp_path / "results.json"
     config.write_text("proposer: {method: suffix}\n")
-    words = ("--restarts", "2", "--taught", "3", "--tokens", "20", "--engine=--enforce-eager")
+    words = ("--restarts", "3", "--taught", "3", "--tokens", "20", "--engine=--enforce-eager")
     done = run("restarts", str(config), *words, "--json", str(results))
     assert done.exit_code == 0, done.output
-    assert FakeServer.starts == [False, False, True, True, False]
+    assert FakeServer.starts == [False, False, True, True, False, False, True]
     first = asked[3]["prompt"]
-    assert [one["prompt"] == first for one in asked] == [False] * 3 + [True] * 5
+    assert [one["prompt"] == first for one in asked] == [False] * 3 + [True] * 7
     assert {(one["max_tokens"], one["temperature"]) for one in asked} == {(20, 0.0)}
     rows = json.loads(results.read_text())["measurements"]
     drafted = {(row["arm"], row["round"]): row["value"] for row in rows if row["metric"] == "draft"}
-    warm, cold = {("warm start", i): 10 for i in range(2)}, {("cold start", i): 2 for i in range(2)}
+    warm, cold = {("warm start", i): 10 for i in range(3)}, {("cold start", i): 2 for i in range(3)}
     assert drafted == warm | cold | {("before the restart", 0): 2}
     assert "cold start" in done.output
 
