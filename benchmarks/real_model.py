@@ -75,7 +75,8 @@ TEMPERATURES = (0.0, 0.7)
 # Rounds, and output tokens per stream and round, by streams.
 STREAMS = {1: (7, 192), 4: (5, 128), 16: (5, 64)}
 TRAINING = {"--self-distill": "400k", "--draft-vocab": "8192", "--steps": "1000", "--batch-tokens": "1024"}
-ENGINE = ("--max-model-len", "2048", "--kv-cache-memory-bytes", "600000000", "--gpu-memory-utilization", "0.01",
+# Room for 16 of the longest prompts, beside a head: no request is preempted.
+ENGINE = ("--max-model-len", "2048", "--kv-cache-memory-bytes", "1000000000", "--gpu-memory-utilization", "0.01",
           "--no-enable-prefix-caching")  # fmt: skip
 
 

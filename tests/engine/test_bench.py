@@ -57,3 +57,16 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     assert agreements["fixed K = 3", "switching"]["outputs"] == 2
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()
+
+
+def test_preemptions_are_counted_and_told(tmp_path: Path) -> None:
+    found = bench(
+        tmp_path,
+        """
+        bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --noise-budget 0 --workload mixed
+            --levels 6 --stream-tokens 48 --min-total-tokens 48 --request-tokens 64 --json load.json --markdown load.md
+            -- --num-gpu-blocks-override 10 --block-size 32 --max-model-len 256
+        """,
+    )
+    assert all(cell["preemptions"] for cell in found["cells"])
+    assert "The KV cache was too small for all streams" in (tmp_path / "load.md").read_text()

@@ -158,11 +158,13 @@ class LoadAnswer:
     Attributes:
         cpu_seconds: that the arm's process used, all its threads together, for prompts as well.
         steps: of all phases, if the job asks for them.
+        preemptions: of requests that left the KV cache for others and were computed again.
     """
 
     cpu_seconds: float
     phases: list[PhaseAnswer]
     steps: list[EngineStep] = field(default_factory=list)
+    preemptions: int = 0
 
     @property
     def tokens_per_second(self) -> float:

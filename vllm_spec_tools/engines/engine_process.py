@@ -210,7 +210,7 @@ class Session:
         """Runs a job of concurrent streams."""
         import torch
 
-        from vllm_spec_tools.engines.inspection import SteppedEngine, StepWatch, speculation_counts
+        from vllm_spec_tools.engines.inspection import SteppedEngine, StepWatch, preemption_count, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
@@ -222,6 +222,7 @@ class Session:
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []
+        preemptions = preemption_count(self._llm)
         cpu_start = time.process_time()
         for phase in job.phases:
             loop = ClosedLoop(engine, job.streams, phase)
@@ -239,6 +240,7 @@ class Session:
             cpu_seconds,
             answers,
             [EngineStep(**seen) for seen in self._watch.steps] if self._watch and job.record_steps else [],
+            preemption_count(self._llm) - preemptions,
         )
 
     def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:

@@ -24,7 +24,7 @@ from vllm_spec_tools.report import (
 )
 
 _SPEED = "tokens_per_second"
-_COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
+_COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens", "preemptions")
 _FASTEST = "vLLM's fastest arm"
 _NOISE = "~: within noise."
 _DISTURBED = f"!: in some rounds other processes used more than {DISTURBING} of the same cores."
@@ -54,7 +54,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int)
         list(_conclusion(results)),
         [table for group in _groups(results) for table in _tables(results, group)],
         list(_charts(results)),
-        [*_notes(results), *disturbance_notes(results.others)],
+        [*_preemptions(results), *_notes(results), *disturbance_notes(results.others)],
         problems,
         results.measurements,
         data,
@@ -240,6 +240,24 @@ def _charts(results: SweepResults) -> Iterator[Chart]:
         yield Chart(f"throughput, {title}", "concurrent streams", f"tokens/s over {reference}", speedups)
         if not others:
             yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
+
+
+def _preemptions(results: SweepResults) -> Iterator[str]:
+    """Says where the KV cache was too small for all streams."""
+    counts = {
+        f"{workload}, {plural(streams, 'stream')}, {arm}": sum(
+            results.measurements.rounds(arm, workload, streams, "preemptions").values()
+        )
+        for workload, streams in results.cells
+        for arm in results.arms
+    }
+    found = [f"{where}: {count:.0f}" for where, count in counts.items() if count]
+    if found:
+        yield (
+            "The KV cache was too small for all streams: vLLM preempted requests and computed them again, and arms with "
+            f"less room, such as those of a draft model, look slower. Preemptions: {'; '.join(found)}. Give the engines "
+            "more memory (`-- --kv-cache-memory-bytes N`), or measure fewer streams."
+        )
 
 
 def _notes(results: SweepResults) -> Iterator[str]:

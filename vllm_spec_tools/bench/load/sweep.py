@@ -320,7 +320,7 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
 
     tokens_per_second: output tokens over the whole time. ttft_p50 and so on: percentiles over the requests of
     `LATENCIES`, see `Progress`. acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per
-    request and step that brought it tokens. drafts, draft_tokens, accepted_tokens: by vLLM's count.
+    request and step that brought it tokens. drafts, draft_tokens, accepted_tokens, preemptions: by vLLM's count.
     """
     phases = answer.phases
     latencies: dict[str, float | None] = {}
@@ -339,4 +339,5 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
         "draft_tokens": draft_tokens,
         "accepted_tokens": accepted,
         "output_tokens": sum(phase.progress.tokens[-1] for phase in phases),
+        "preemptions": answer.preemptions,
     }

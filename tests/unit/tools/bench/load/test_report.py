@@ -1,5 +1,7 @@
 """The report of a load sweep."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, K_1, K_4, STOCK, results, run, steady
@@ -105,6 +107,16 @@ def test_wrong_outputs_and_missing_rounds_are_problems() -> None:
         "2 greedy outputs differ from those of arm no speculation",
     ]
     assert not any("All 9" in text for text in found.conclusion)
+
+
+def test_preemptions_are_told_where_they_were() -> None:
+    assert not any("Preemptions" in note for note in report(results()).notes)
+    runs = [run(arm, [steady(10.0)], streams=2, number=number) for arm in (NONE, STOCK) for number in range(2)]
+    runs = [replace(one, answer=replace(one.answer, preemptions=3)) if one.arm == STOCK else one for one in runs]
+    found = report(results_of(runs, {arm: ARMS[arm] for arm in (NONE, STOCK)}, [(EASY, 2)], {}), rounds=2)
+    (note,) = (note for note in found.notes if "too small" in note)
+    assert f"Preemptions: {EASY}, 2 streams, {STOCK}: 6." in note
+    assert [cell["preemptions"] for cell in found.data["cells"]] == [0, 6]
 
 
 def test_categories_of_a_file_are_rows_and_their_mean_is_the_conclusion() -> None:
