@@ -254,9 +254,10 @@ def _preemptions(results: SweepResults) -> Iterator[str]:
     found = [f"{where}: {count:.0f}" for where, count in counts.items() if count]
     if found:
         yield (
-            "The KV cache was too small for all streams: vLLM preempted requests and computed them again, and arms with "
-            f"less room, such as those of a draft model, look slower. Preemptions: {'; '.join(found)}. Give the engines "
-            "more memory (`-- --kv-cache-memory-bytes N`), or measure fewer streams."
+            "The KV cache was too small for all streams: vLLM preempted requests and computed them again, and arms "
+            "with less room, such as those of a draft model, look slower. Preemptions: "
+            f"{'; '.join(found)}. Give the engines more memory (`-- --kv-cache-memory-bytes N`), or measure fewer "
+            "streams."
         )
 
 
