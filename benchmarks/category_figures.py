@@ -107,13 +107,18 @@ def means(runs: Sequence[Run]) -> list[Chart]:
 
 
 def origins(names: Sequence[str], runs: Sequence[Run]) -> str:
-    """Returns where and when each file's run was measured, and how many arms' rounds others disturbed."""
-    rows = [["cell", "machine", "day", "commit", "rounds of an arm", "of which disturbed"]]
+    """Returns where and when each file's run was measured, and how many arms' rounds others disturbed.
+
+    Preemptions are `-` in files that do not count them.
+    """
+    rows = [["cell", "machine", "day", "commit", "rounds of an arm", "of which disturbed", "preemptions"]]
     for name, run in zip(names, runs, strict=True):
         origin = run["provenance"]
         total, disturbed = (sum(cell[key] for cell in run["cells"]) for key in ("rounds", "disturbed_rounds"))
         where = [machine_text(origin, short=True), origin["date"][:10], origin["commit"][:9]]
-        rows.append([name.rpartition("/")[2].removesuffix(".json"), *where, str(total), str(disturbed)])
+        counts = [cell["preemptions"] for cell in run["cells"] if "preemptions" in cell]
+        shown = [str(total), str(disturbed), f"{sum(counts):.0f}" if counts else "-"]
+        rows.append([name.rpartition("/")[2].removesuffix(".json"), *where, *shown])
     return markdown_table(rows)
 
 

@@ -239,6 +239,9 @@ def test_where_a_cell_was_measured_and_what_disturbed_it() -> None:
         "commit": "0123456789ab",
         "versions": {},
     }
-    assert origins(["real_model/text-0-1.json"], [run | {"provenance": origin}]).splitlines()[2:] == [
-        "| text-0-1 | 1 core of some CPU | 2026-11-29 | 012345678 | 12 | 6 |"
-    ]
+    row = "| text-0-1 | 1 core of some CPU | 2026-11-29 | 012345678 | 12 | 6 |"
+    name, runs = "real_model/text-0-1.json", [run | {"provenance": origin}]
+    assert origins([name], runs).splitlines()[2:] == [f"{row} - |"]
+    for cell in run["cells"]:
+        cell["preemptions"] = 2.0
+    assert origins([name], runs).splitlines()[2:] == [f"{row} 8 |"]
