@@ -22,7 +22,7 @@ from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
 from vllm_spec_tools.bench.records import EngineStep, LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_tools.engines.engine_child import answer_questions
-from vllm_spec_tools.engines.jobs import CertifyRequest, Job, JobOutput, JobResult
+from vllm_spec_tools.engines.jobs import PREEMPTIONS, CertifyRequest, Job, JobOutput, JobResult
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
@@ -210,7 +210,7 @@ class Session:
         """Runs a job of concurrent streams."""
         import torch
 
-        from vllm_spec_tools.engines.inspection import SteppedEngine, StepWatch, preemption_count, speculation_counts
+        from vllm_spec_tools.engines.inspection import SteppedEngine, StepWatch, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
@@ -222,7 +222,7 @@ class Session:
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []
-        preemptions = preemption_count(self._llm)
+        preempted = _metrics(self._llm)[PREEMPTIONS]
         cpu_start = time.process_time()
         for phase in job.phases:
             loop = ClosedLoop(engine, job.streams, phase)
@@ -240,7 +240,7 @@ class Session:
             cpu_seconds,
             answers,
             [EngineStep(**seen) for seen in self._watch.steps] if self._watch and job.record_steps else [],
-            preemption_count(self._llm) - preemptions,
+            int(_metrics(self._llm)[PREEMPTIONS] - preempted),
         )
 
     def top_two(self, prompt: str, token_ids: Sequence[int], schema: str = "") -> dict[int, float]:

@@ -54,12 +54,6 @@ def speculation_counts(llm: "LLM") -> list[int]:
     return [*(int(metrics[name].value) if name in metrics else 0 for name in names), *by_position]
 
 
-def preemption_count(llm: "LLM") -> int:
-    """Returns the number of preemptions since the engine started; needs `disable_log_stats=False`."""
-    name = "vllm:num_preemptions"
-    return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == name and hasattr(metric, "value"))
-
-
 def kv_bytes_of_token(llm: "LLM") -> int:
     """Returns the bytes that a token takes in the KV cache of a rank, a draft model's included."""
     from vllm_spec_plugin.compat.scheduler import Scheduler

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
 from vllm_spec_tools.engines.engine_child import EngineChild
 
+# vLLM's counter of preempted requests.
+PREEMPTIONS = "vllm:num_preemptions"
+
 Tokens = tuple[int, ...]
 
 
@@ -118,7 +121,7 @@ class JobResult:
     @property
     def preemptions(self) -> int:
         """Number of preemptions of requests."""
-        return int(self.metrics.get("vllm:num_preemptions", 0))
+        return int(self.metrics.get(PREEMPTIONS, 0))
 
 
 class RunsJobs(Protocol):

@@ -46,7 +46,8 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int)
         {"workload": workload, "level": streams, "arm": results.fastest(results.fixed, workload, streams)}
         for workload, streams in results.cells
     ]
-    data = {"arms": list(results.arms), "cells": list(_cells(results)), "best_fixed": best, "others": results.others}
+    cells = list(_cells(results))
+    data = {"arms": list(results.arms), "cells": cells, "best_fixed": best, "others": results.others}
     return Report(
         "bench",
         "Speculative decoding under load",
@@ -54,7 +55,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int)
         list(_conclusion(results)),
         [table for group in _groups(results) for table in _tables(results, group)],
         list(_charts(results)),
-        [*_preemptions(results), *_notes(results), *disturbance_notes(results.others)],
+        [*_preemptions(cells), *_notes(results), *disturbance_notes(results.others)],
         problems,
         results.measurements,
         data,
@@ -242,16 +243,13 @@ def _charts(results: SweepResults) -> Iterator[Chart]:
             yield Chart(f"time per output token, {title}", "concurrent streams", "TPOT, ms", times)
 
 
-def _preemptions(results: SweepResults) -> Iterator[str]:
-    """Says where the KV cache was too small for all streams."""
-    counts = {
-        f"{workload}, {plural(streams, 'stream')}, {arm}": sum(
-            results.measurements.rounds(arm, workload, streams, "preemptions").values()
-        )
-        for workload, streams in results.cells
-        for arm in results.arms
-    }
-    found = [f"{where}: {count:.0f}" for where, count in counts.items() if count]
+def _preemptions(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Says in which of `_cells` the KV cache was too small for all streams."""
+    found = [
+        f"{cell['workload']}, {plural(cell['streams'], 'stream')}, {cell['arm']}: {cell['preemptions']:.0f}"
+        for cell in cells
+        if cell["preemptions"]
+    ]
     if found:
         yield (
             "The KV cache was too small for all streams: vLLM preempted requests and computed them again, and arms "
