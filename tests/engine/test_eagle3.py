@@ -151,7 +151,7 @@ def test_text_that_was_computed_without_drafts_is_drafted_from(
     earlier = arms.run(ALONE[name], Job(off))
     assert not earlier.accepted + earlier.rejected
     longer = [(*prompt, *tokens) for prompt, tokens in zip(prompts, earlier.tokens(), strict=True)]
-    result = arms.run(ALONE[name], mixed_job(longer, record_drafting=0.2))
+    result = arms.run(ALONE[name], mixed_job(longer, record_drafting=0.4))
     assert result.notes["draft_pass"] == name
     assert result.metrics["vllm:prefix_cache_hits"] >= 2 * 32 * len(prompts)
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, EAGLE3, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.faults import REASONS
 from tests.engine.greedy import assert_same_outputs, assert_same_tokens, greedy_job, is_same
@@ -18,7 +18,7 @@ from tests.engine.jobs import CertifyRequest, Job, JobResult, Session
 from tests.engine.kinds import all_kinds, greedy_answers, off, run_plain, seeded
 from tests.engine.samples import tree_sizes
 from tests.engine.storm import Outcome, Storm
-from tests.engine.ways import END, GRAMMARS, START, WAYS, settings, way, without_speculation
+from tests.engine.ways import END, GRAMMARS, START, WAYS, on_v1, settings, way, without_speculation
 from tests.sizes import examples, is_full
 from vllm_spec_plugin.gate.scopes import OWN
 
@@ -93,13 +93,18 @@ def test_seeded_outputs_depend_neither_on_drafts_nor_on_other_requests(
     assert min(result.accepted, result.rejected) > len(requests) / 4
 
 
-@pytest.mark.parametrize(
-    "name", ["medusa_tree_drawn", "vLLM's draft_model", *(["draft_model", "eagle3"] if is_full() else [])]
-)
+# With drafts in every step, so that it is known how many tokens were accepted after a stop.
+STOPPED = {
+    name: dataclasses.replace(WAYS[name], random_lengths=False) for name in ("medusa_tree_drawn", "vLLM's draft_model")
+}
+if is_full():
+    STOPPED |= {"draft_model": on_v1(DRAFT_MODEL, random_lengths=False), "eagle3": on_v1(EAGLE3, random_lengths=False)}
+
+
+@pytest.mark.parametrize("name", STOPPED)
 def test_what_follows_a_stop_is_gone(name: str, arms: Arms, reference: Reference) -> None:
     """Stops at tokens and strings all over the answers; later requests go on from these texts in the prefix cache."""
-    # With drafts in every step, so that it is known how many tokens were accepted after a stop.
-    engine = dataclasses.replace(WAYS[name], random_lengths=False)
+    engine = STOPPED[name]
     prompts, requests = texts.repetitive(reference), []
     for prompt, answer in zip(prompts, greedy_answers(arms, engine, prompts), strict=True):
         for i in range(2, 46, 1 if is_full() else 3):
