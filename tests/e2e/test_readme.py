@@ -36,7 +36,7 @@ def test_the_first_request_is_answered_with_drafts_and_without(tmp_path):
     with_drafts, without = done.stdout.splitlines()
     assert (with_drafts[-2:], without.split("tokens ")[1]) == ("{}", "{'vllm_xargs': {'spec': 'off'}}")
     assert with_drafts.split()[3] == without.split()[3]
-    assert accepted > 0.2 * int(with_drafts.split()[3])
+    assert accepted > 0.3 * int(with_drafts.split()[3])
 
 
 def test_the_python_example_prints_text(tmp_path):
