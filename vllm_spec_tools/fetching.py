@@ -60,6 +60,11 @@ def fetched(name: str) -> str:
     return str(fetch(name, say=lambda what: print(f"{name}: {what}", file=sys.stderr)))
 
 
+def cached(name: str) -> Path:
+    """Returns the folder of a fetched model; it exists once the model is complete."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-spec" / name
+
+
 def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda what: None) -> Path:
     """Returns a model's folder; fetches it the first time.
 
@@ -72,8 +77,7 @@ def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = la
         UserError: it cannot be downloaded, or is not what it should be.
         ModuleNotFoundError: gguf or accelerate is not installed.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-spec"
-    source, folder = SOURCES[name], folder or cache / name
+    source, folder = SOURCES[name], folder or cached(name)
     if (folder / "config.json").is_file():
         return folder
     if folder.exists() and any(folder.iterdir()):

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixed_length import fixed_length
-from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.engines.serving import Server, cpu_environment
+from vllm_spec_tools.fetching import cached
 
 # Engine tests give vLLM the same arguments.
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -21,14 +20,14 @@ PAGE = (ROOT / "README.md").read_text()
 
 
 CLIENT, OFFLINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-# The bundled target has no chat template.
-TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+# The request is for it: the bundled target's steps are too fast, and its text too new, for most drafts to pay.
+MODEL = cached("smollm2")
 
 
-def test_the_first_request_is_answered_with_drafts_and_without(tmp_path):
-    """By the bundled target, whose steps are too fast for most drafts to pay: so draft lengths are fixed."""
-    script, options = tmp_path / "client.py", ("--chat-template", TEMPLATE)
-    with Server(model_path("target"), fixed_length("suffix", 8), extra_args=options) as server:
+@pytest.mark.skipif(not MODEL.exists(), reason="needs: vllm-spec fetch smollm2")
+def test_most_tokens_of_the_first_request_are_accepted_drafts(tmp_path):
+    script = tmp_path / "client.py"
+    with Server(MODEL, str(ROOT / "configs/suffix.yaml"), extra_args=("--enforce-eager",)) as server:
         script.write_text(CLIENT.replace("http://localhost:8000", server.base_url))
         done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
         accepted = server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
@@ -36,7 +35,7 @@ def test_the_first_request_is_answered_with_drafts_and_without(tmp_path):
     with_drafts, without = done.stdout.splitlines()
     assert (with_drafts[-2:], without.split("tokens ")[1]) == ("{}", "{'vllm_xargs': {'spec': 'off'}}")
     assert with_drafts.split()[3] == without.split()[3]
-    assert accepted > 0.3 * int(with_drafts.split()[3])
+    assert accepted > 0.5 * int(with_drafts.split()[3])
 
 
 def test_the_python_example_prints_text(tmp_path):
