@@ -72,6 +72,7 @@ def assert_same_outputs(
     ) -> None:
         assert (rows is None) == (others is None)
         for one, other in zip(rows or (), others or (), strict=True):
+            assert len(one or ()) == len(other or ())
             assert possible(one) == pytest.approx(possible(other), abs=1e-3)
 
     every = zip(requests, result.outputs, plain.outputs, result.prompt_logprobs, plain.prompt_logprobs, strict=True)

@@ -93,18 +93,16 @@ def test_seeded_outputs_depend_neither_on_drafts_nor_on_other_requests(
     assert min(result.accepted, result.rejected) > len(requests) / 4
 
 
-# With drafts in every step, so that it is known how many tokens were accepted after a stop.
-STOPPED = {
-    name: dataclasses.replace(WAYS[name], random_lengths=False) for name in ("medusa_tree_drawn", "vLLM's draft_model")
-}
+STOPPED = {name: WAYS[name] for name in ("medusa_tree_drawn", "vLLM's draft_model")}
 if is_full():
-    STOPPED |= {"draft_model": on_v1(DRAFT_MODEL, random_lengths=False), "eagle3": on_v1(EAGLE3, random_lengths=False)}
+    STOPPED |= {"draft_model": on_v1(DRAFT_MODEL), "eagle3": on_v1(EAGLE3)}
 
 
 @pytest.mark.parametrize("name", STOPPED)
 def test_what_follows_a_stop_is_gone(name: str, arms: Arms, reference: Reference) -> None:
     """Stops at tokens and strings all over the answers; later requests go on from these texts in the prefix cache."""
-    engine = STOPPED[name]
+    # With drafts in every step, so that it is known how many tokens were accepted after a stop.
+    engine = dataclasses.replace(STOPPED[name], random_lengths=False)
     prompts, requests = texts.repetitive(reference), []
     for prompt, answer in zip(prompts, greedy_answers(arms, engine, prompts), strict=True):
         for i in range(2, 46, 1 if is_full() else 3):

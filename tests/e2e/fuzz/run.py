@@ -117,9 +117,9 @@ def _broken(case: Case, answer: Answer) -> str:
         # vLLM's beam search has no such limit.
         limit = {} if "use_beam_search" in case.body else case.body
         allowed = set(limit.get("allowed_token_ids", tokens))
-        # Where all of these are held back, any token is as good.
-        held_back = set(limit.get("stop_token_ids", ()) if limit.get("min_tokens") else ())
-        if allowed - held_back and not set(tokens) <= allowed:
+        # Where only stop tokens are allowed, and held back, any token is as good.
+        num_free = limit.get("min_tokens", 0) if allowed <= set(limit.get("stop_token_ids", ())) else 0
+        if not set(tokens[num_free:]) <= allowed:
             return "a token that is not allowed"
     if case.endpoint != "responses" and len(answer.choices) != case.body.get("n", 1):
         return f"{len(answer.choices)} choices"
